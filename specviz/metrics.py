@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from specviz.record.missing import missing_in, unknown_columns
-from specviz.record.runs import Run as Run
+from specviz.record.runs import RecordedRun as RecordedRun
 from specviz.record.runs import check_recorded as check_recorded
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
@@ -29,7 +29,7 @@ from specviz.util.validate import require_kind, require_positive
 _COLUMN_NAMES = {phase: "sync" if phase == "synchronise" else phase for phase in PHASES}
 
 
-def rounds(run: Run) -> pd.DataFrame:
+def rounds(run: RecordedRun) -> pd.DataFrame:
     """Return one entry a round.
 
     Columns: round, decision, batch_rows, cache_slots, mean_accepted_tokens, gained_tokens,
@@ -58,7 +58,7 @@ def rounds(run: Run) -> pd.DataFrame:
     return table.assign(**dict.fromkeys(unknown, np.nan))
 
 
-def _copied_bytes(run: Run, moves: Mapping[str, Array]) -> pd.DataFrame:
+def _copied_bytes(run: RecordedRun, moves: Mapping[str, Array]) -> pd.DataFrame:
     """Return realigned_bytes and compacted_bytes of each round."""
     sizes = np.array([run.meta["kv_bytes_per_slot"][model] for model in MODELS], np.int64)
     copied = moves["length"] * sizes[moves["model"]]
@@ -69,7 +69,7 @@ def _copied_bytes(run: Run, moves: Mapping[str, Array]) -> pd.DataFrame:
     return pd.DataFrame({k: _per_round(run, v, moves["round"]) for k, v in columns.items()})
 
 
-def _unused_shares(run: Run) -> pd.DataFrame:
+def _unused_shares(run: RecordedRun) -> pd.DataFrame:
     """Return padding_share (before a row's first token) and hole_share (behind it) by round."""
     start = run.rows["start"].astype(np.int64)
     pending = run.rows["pending"].astype(np.int64)
@@ -82,7 +82,7 @@ def _unused_shares(run: Run) -> pd.DataFrame:
     )
 
 
-def rows(run: Run) -> pd.DataFrame:
+def rows(run: RecordedRun) -> pd.DataFrame:
     """Return one entry per round and row, idle rows included.
 
     Columns: the one-dimensional ones of the record; finished as bool.
@@ -92,7 +92,7 @@ def rows(run: Run) -> pd.DataFrame:
     return table.assign(finished=table["finished"].astype(bool))
 
 
-def stages(run: Run) -> pd.DataFrame:
+def stages(run: RecordedRun) -> pd.DataFrame:
     """Return one entry a round.
 
     Columns: round, schedule_ms, draft_ms, verify_ms, accept_ms, sync_ms, total_ms, and each phase's
@@ -105,7 +105,7 @@ def stages(run: Run) -> pd.DataFrame:
     return table
 
 
-def stage_totals(run: Run) -> pd.DataFrame:
+def stage_totals(run: RecordedRun) -> pd.DataFrame:
     """Return one entry a phase, over all rounds.
 
     Columns: phase, total_ms, share (of the time of all phases), ms_per_round.
@@ -118,7 +118,7 @@ def stage_totals(run: Run) -> pd.DataFrame:
     return totals
 
 
-def acceptance(run: Run) -> pd.DataFrame:
+def acceptance(run: RecordedRun) -> pd.DataFrame:
     """Return one entry per draft position 1..K.
 
     Columns: position, drafted_tokens, accepted_tokens, acceptance (of all entries) and
@@ -143,7 +143,7 @@ def acceptance(run: Run) -> pd.DataFrame:
     return table
 
 
-def requests(run: Run) -> pd.DataFrame:
+def requests(run: RecordedRun) -> pd.DataFrame:
     """Return one entry per request that took part.
 
     Columns: request, rounds, new_tokens, mean_acceptance_length, draft_acceptance_rate,
@@ -155,7 +155,7 @@ def requests(run: Run) -> pd.DataFrame:
     return head.join(_acceptance_figures(sums))
 
 
-def smallest_gap(run: Run) -> float:
+def smallest_gap(run: RecordedRun) -> float:
     """Return the smallest gap between the best and the second best token of a recorded run.
 
     It is a difference of log-probabilities, over the choices that mattered: the target's at indices
@@ -176,7 +176,7 @@ def smallest_gap(run: Run) -> float:
     return float(np.nanmin(np.concatenate(gaps), initial=np.inf))
 
 
-def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
+def summary(run: RecordedRun, *, total_s: float | None = None) -> pd.DataFrame:
     """Return the run in one row.
 
     Columns: strategy, drafter, num_draft_tokens, batch_size, prompts, new_tokens, rounds,
@@ -211,7 +211,7 @@ def summary(run: Run, *, total_s: float | None = None) -> pd.DataFrame:
     return table
 
 
-def _grouping_rate(run: Run) -> float:
+def _grouping_rate(run: RecordedRun) -> float:
     """Return the share of rounds whose batch is full and of equal length (paper, Fig. 5c).
 
     A round with fewer rows than a batch counts in the denominator alone, whatever their lengths.
@@ -223,7 +223,7 @@ def _grouping_rate(run: Run) -> float:
     return float((grouped & (run.rounds["batch"] == run.meta["batch_size"])).mean())
 
 
-def _entries(run: Run) -> pd.DataFrame:
+def _entries(run: RecordedRun) -> pd.DataFrame:
     """Return the counts of each active row in each round, ready to be summed."""
     check_recorded(run)
     names = ("round", "request", "gained", "drafted", "accepted")
@@ -244,7 +244,7 @@ def _acceptance_figures(sums: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _phases_ms(run: Run) -> pd.DataFrame:
+def _phases_ms(run: RecordedRun) -> pd.DataFrame:
     """Return the milliseconds of each phase and total_ms, one entry a round, in float64."""
     check_recorded(run)
     table = pd.DataFrame()
@@ -253,7 +253,7 @@ def _phases_ms(run: Run) -> pd.DataFrame:
     return table.assign(total_ms=table.sum(axis=1, skipna=False))
 
 
-def _per_round(run: Run, values: Array, round_of_value: Array) -> Array:
+def _per_round(run: RecordedRun, values: Array, round_of_value: Array) -> Array:
     """Return the sum of int values (n,) of each round (n,), exact in int64."""
     # Not np.bincount, whose weights are float64.
     totals = np.zeros(len(run.rounds["batch"]), np.int64)

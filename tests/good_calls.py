@@ -869,7 +869,7 @@ def _studies() -> dict[str, Good]:
             run | {"max_prompt_tokens": 1},
             {"max_prompt_tokens": "int", "prompts": "nested"},
         ),
-        "ceilings.Sizes": Good(
+        "ceilings.CeilingSizes": Good(
             ceiling_study.Sizes, sizes, {"inner": "int", "seconds": "1.5 small"}
         ),
         "ceilings.measure_ceilings": Good(

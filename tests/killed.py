@@ -23,7 +23,7 @@ from transformers import LlamaForCausalLM
 
 from specviz.bench import Grid, cells, run_bench
 from specviz.bench.log import Log
-from specviz.zoo.train import Job, next_token_loss, train
+from specviz.zoo.train import TrainingJob, next_token_loss, train
 
 KILLS = 10
 STRATEGIES = ("autoregressive", "eqspec", "inplace")
@@ -73,7 +73,7 @@ def training(folder: Path) -> None:
         note(folder / "begun.txt", "step")
         return next_token_loss(model, tokens)
 
-    job = Job(
+    job = TrainingJob(
         "tiny",
         folder,
         steps=120,

@@ -39,7 +39,7 @@ from specviz.bench.baselines import Written, hf
 from specviz.bench.cells import measure
 from specviz.bench.log import Log
 from specviz.bench.methods import method, parse, proposer
-from specviz.bench.outcome import Work, reference_of
+from specviz.bench.outcome import SharedWork, reference_of
 from specviz.bench.progress import TimeLeft
 from specviz.bench.sources import LoadedPair, prompt_ids
 from specviz.bench.table import conditions, failures
@@ -71,8 +71,8 @@ def few() -> list[list[int]]:
 
 
 @pytest.fixture
-def work(pair: sv.Pair, few: list[list[int]]) -> Work:
-    return Work(pair, few, reference_of(pair, few, 8))
+def work(pair: sv.Pair, few: list[list[int]]) -> SharedWork:
+    return SharedWork(pair, few, reference_of(pair, few, 8))
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """
     names: list[str] = []
 
-    def measured(work: Work, cell: Cell, **options: Any) -> Any:
+    def measured(work: SharedWork, cell: Cell, **options: Any) -> Any:
         names.append(cell.strategy)
         outcome = row(cell.strategy, None if cell.strategy == "exspec:window=2" else 100.0)
         yield 0
@@ -374,7 +374,7 @@ def test_near_ties_keep_their_speed_and_are_counted() -> None:
 
 
 def test_what_the_target_does_for_a_synthetic_drafter_is_not_counted(
-    work: Work, monkeypatch: pytest.MonkeyPatch
+    work: SharedWork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare = SyntheticDrafter.prepare
     slept = []
@@ -408,14 +408,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_a_strategy_gives_its_options_to_a_drafter_that_is_named(
-    work: Work, asked: list[dict[str, Any]]
+    work: SharedWork, asked: list[dict[str, Any]]
 ) -> None:
     """As published, the draft reads the whole row again in every round, here as in `generate`."""
     assert measure(work, cell_of("eqspec:as_published=true"))["failure"] == ""
     assert asked[0]["meta"]["drafter_options"]["keep_cache"] is False
 
 
-def test_what_is_recorded_is_not_captured(work: Work, asked: list[dict[str, Any]]) -> None:
+def test_what_is_recorded_is_not_captured(work: SharedWork, asked: list[dict[str, Any]]) -> None:
     with pytest.raises(ValueError, match=r"^graphs=True replays phases without their records; "):
         next(generate_stepwise(work.pair, work.prompts, record=True, graphs=True))
     measure(work, cell_of("inplace:graphs=true"), recording=True)
@@ -424,7 +424,7 @@ def test_what_is_recorded_is_not_captured(work: Work, asked: list[dict[str, Any]
 
 
 def test_a_recorded_run_that_writes_other_texts_has_no_speed(
-    work: Work, monkeypatch: pytest.MonkeyPatch
+    work: SharedWork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sloppy(*arguments: Any, record: bool = False, **options: Any) -> Any:
         result = yield from generate_stepwise(*arguments, record=record, **options)
@@ -575,11 +575,11 @@ def test_repetitions_are_interleaved_and_every_cell_is_warmed_up_once(
 
 
 def test_what_is_compiled_is_warmed_up_on_all_prompts(
-    work: Work, monkeypatch: pytest.MonkeyPatch
+    work: SharedWork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: dict[str, int] = {}
 
-    def run(work: Work, cell: Cell) -> Any:
+    def run(work: SharedWork, cell: Cell) -> Any:
         seen[cell.strategy] = len(work.prompts)
         yield 0
 

@@ -17,13 +17,13 @@ from specviz.exercises import capstone
 from specviz.exercises.attempts import work
 from specviz.exercises.attempts.board import COLUMNS, Board
 from specviz.exercises.attempts.judging import Counterexample, judge, run, watched
-from specviz.exercises.attempts.rows import Rows, rows_of
+from specviz.exercises.attempts.rows import RowUse, rows_of
 from specviz.exercises.attempts.speed import MOST_TURNS, Speed, _is_decided
 from specviz.exercises.base import WrongAnswerError
 from specviz.exercises.decoders import mending, slots
 
 MISTAKES = runpy.run_path(str(Path(__file__).parent / "mistakes" / "capstone.py"))
-TWO_ROWS = work.Work(work.timed().prompts[2:4], K=2, max_new_tokens=8, batch_size=2)
+TWO_ROWS = work.Assignment(work.timed().prompts[2:4], K=2, max_new_tokens=8, batch_size=2)
 EVERY = [
     pytest.param(check, word, id=f"{check}-{word}")
     for check, table in (("alone", "ALONE"), ("batched", "BATCHED"))
@@ -62,9 +62,9 @@ def test_the_smallest_case_repeats_the_fault(capsys):
 
 def test_a_decoder_that_does_not_refill_or_batch_is_right_and_not_done():
     decode = MISTAKES["first"]("    a = 0\n", "    a = 0\n")  # one row at a time
-    asked = work.Work(work.batch().prompts[:3], batch_size=2)
+    asked = work.Assignment(work.batch().prompts[:3], batch_size=2)
     rows = rows_of(judge(decode, asked, []), 2)
-    assert rows == Rows(most=1, first_empty=0, empty=rows.empty, late=2)
+    assert rows == RowUse(most=1, first_empty=0, empty=rows.empty, late=2)
     assert rows.empty > 4
 
 
@@ -120,7 +120,7 @@ def test_the_slots_of_exercise_1_are_enough_and_no_fewer(spare, is_enough):
     """A row needs prompt + budget - 1 + K slots, as the check says; here with a budget of 1."""
     caches = "SlotCache(size, slots), SlotCache(size, slots)"
     decode = MISTAKES["second"](caches, caches.replace("slots)", f"slots + {spare})"))
-    outcome = run(decode, work.Work(work.timed().prompts[:1], K=4, max_new_tokens=1))
+    outcome = run(decode, work.Assignment(work.timed().prompts[:1], K=4, max_new_tokens=1))
     assert outcome.is_right is is_enough
     assert ("out of bounds" in outcome.error) is not is_enough
 
@@ -157,14 +157,14 @@ def test_a_decoder_that_never_ends_is_ended():
         while True:
             target(work.pair().target.dummy_inputs["input_ids"])
 
-    outcome = run(decode, work.Work(((1, 457),), K=1, max_new_tokens=1))
+    outcome = run(decode, work.Assignment(((1, 457),), K=1, max_new_tokens=1))
     assert "may never end" in outcome.error
 
 
 def test_outputs_that_are_no_texts_are_refused():
     for outputs in (7, [7], [[1], [2]]):
         with pytest.raises(WrongAnswerError):
-            judge(lambda *_, **__: outputs, work.Work(((1, 457),)), [])  # noqa: B023
+            judge(lambda *_, **__: outputs, work.Assignment(((1, 457),)), [])  # noqa: B023
 
 
 def test_the_board_grows(tmp_path):

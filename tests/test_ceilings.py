@@ -12,10 +12,10 @@ import torch
 from specviz.cli.main import main
 from specviz.costs.ceilings import Ceilings
 from specviz.studies import ceilings as measuring
-from specviz.studies.ceilings import Sizes, measure_ceilings
+from specviz.studies.ceilings import CeilingSizes, measure_ceilings
 from specviz.util.files import save_measured
 
-SMALL = Sizes(buffers=(4096, 65536), rows=(1, 16), inner=32, seconds=0.001)
+SMALL = CeilingSizes(buffers=(4096, 65536), rows=(1, 16), inner=32, seconds=0.001)
 CPU = torch.device("cpu")
 COUNTS = {"copy": 2, "read": 2, "matmul": 4, "launch": 1}
 
@@ -165,7 +165,7 @@ def test_other_bad_input(tmp_path: Path) -> None:
 )
 def test_sizes_that_cannot_be(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Sizes(**{"buffers": (1,), "rows": (1,), "inner": 1, "seconds": 1.0} | values)
+        CeilingSizes(**{"buffers": (1,), "rows": (1,), "inner": 1, "seconds": 1.0} | values)
 
 
 def test_the_command_writes_table_and_conditions(
@@ -188,7 +188,9 @@ def test_a_gpu_is_measured_by_its_own_clock() -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     mib = 2**20
-    sizes = Sizes(buffers=(64 * mib, 512 * mib), rows=(1, 64, 1024), inner=4096, seconds=0.05)
+    sizes = CeilingSizes(
+        buffers=(64 * mib, 512 * mib), rows=(1, 64, 1024), inner=4096, seconds=0.05
+    )
     device = torch.device("cuda:0")
     table, conditions = measure_ceilings(device, ("bfloat16",), sizes, progress=False)
     counts = COUNTS | {"matmul": 3, "replay": 1}

@@ -19,7 +19,7 @@ from specviz.bench.cells import measure
 from specviz.bench.equal_lines import BROKEN, HOLDS, LINES, UNKNOWN
 from specviz.bench.equal_work import method_of
 from specviz.bench.marks import LETTERS
-from specviz.bench.outcome import Work, reference_of
+from specviz.bench.outcome import SharedWork, reference_of
 from specviz.bench.report import report
 from specviz.cli.main import main
 from specviz.util.files import save_measured
@@ -465,7 +465,7 @@ def test_a_head_says_how_long_it_was_trained(tmp_path: Path) -> None:
     pair = sv.load_pair()
     seconds = {}
     for kind in ("eagle3", "medusa"):
-        work = Work(pair, [[5, 6, 7]], reference_of(pair, [[5, 6, 7]], 2))
+        work = SharedWork(pair, [[5, 6, 7]], reference_of(pair, [[5, 6, 7]], 2))
         grid = Grid(("inplace",), (1,), (2,), (2,), drafters=(kind,))
         (cell,) = grid.cells("embedded")
         seconds[kind] = measure(work, cell)["training_s"]

@@ -233,3 +233,23 @@ def test_what_was_not_measured_says_so() -> None:
         measured = (ROOT / "figures" / "data" / f"{command}.csv").exists()
         assert rows[system].count("not measured yet") == (0 if measured else 2)
         assert f"`specviz study {command}`" in rows[system]
+
+
+def test_openvino_is_quoted_as_measured() -> None:
+    table = data("openvino")
+    best = table.groupby(["strategy", "batch_size"])["ratio_to_autoregressive"].max()
+    section = RESULTS.partition("## Beside OpenVINO")[2].partition("\n## ")[0]
+    quoted = re.findall(r"^\| `(\S+)` \| (.*) \|$", section, re.MULTILINE)
+    assert {name for name, _ in quoted} == set(table["strategy"]) - {"autoregressive"}
+    for name, cells in quoted:
+        assert cells == " | ".join(f"{best[name, size]:.2f}" for size in SIZES), name
+    assert (table["exact_match"] == 1).all()
+    drafting = {name: best[name, 8] for name in ("inplace", "openvino_speculative", "openvino")}
+    assert f"{drafting['inplace']:.2f} times as fast as no drafts at B = 8" in section
+    there = drafting["openvino_speculative"] / drafting["openvino"]
+    assert f"{there:.2f} times" in section
+    ours = table[table["strategy"].str.startswith("inplace")]
+    by_k = ours.pivot_table("tokens_per_s", ["strategy", "batch_size"], "num_draft_tokens")
+    gain = by_k["3"] / by_k["5"]
+    assert (gain > 1).sum() == 6
+    assert round(float(np.exp(np.log(gain).mean())), 2) == 1.03

@@ -13,7 +13,14 @@ from specviz.costs.breakeven import break_even_rate
 from specviz.studies.schematics.drawing import Drawing
 from specviz.studies.schematics.ideas import IDEAS, MOST_ELEMENTS
 from specviz.studies.schematics.make import make_schematics, page
-from specviz.studies.schematics.notation import EXAMPLE, FORMULAS, Example, Row, drawing, worked
+from specviz.studies.schematics.notation import (
+    EXAMPLE,
+    FORMULAS,
+    DrawnRow,
+    Example,
+    drawing,
+    worked,
+)
 from specviz.views.stepper.browser import find_browser
 
 ROOT = Path(__file__).parents[1]
@@ -48,7 +55,7 @@ def test_nothing_is_left_over():
 
 
 def test_the_example_keeps_its_own_rules():
-    for example in (EXAMPLE, Example((Row(8, 0), Row(4, 2), Row(6, 4)), 4)):
+    for example in (EXAMPLE, Example((DrawnRow(8, 0), DrawnRow(4, 2), DrawnRow(6, 4)), 4)):
         for row in example.rows:
             end = example.start(row) + row.n
             assert end == example.length

@@ -27,7 +27,7 @@ from specviz.simulation import (
     simulate,
 )
 from specviz.studies.simulation_inputs import from_runs, record_runs
-from specviz.studies.simulation_plan import POLICIES, Plan, answer
+from specviz.studies.simulation_plan import POLICIES, SimulationPlan, answer
 
 HALF = Acceptance.geometric(0.5, 3)
 COSTS = {
@@ -180,9 +180,12 @@ def served(**asked: Any) -> Any:
             lambda: latency_under_load(drawn(), [Policy("autoregressive")], COSTS, loads=[0]),
             "loads must be numbers > 0, got [0]; ",
         ),
-        (lambda: Plan(("exspec:speed=3",)), "policies names 'exspec:speed=3', whose options are "),
-        (lambda: Plan(latency_s=1.0), "latency_s=1.0 needs a rate; "),
-        (lambda: Plan(requests=0), "requests must be an int >= 1, got 0; "),
+        (
+            lambda: SimulationPlan(("exspec:speed=3",)),
+            "policies names 'exspec:speed=3', whose options are ",
+        ),
+        (lambda: SimulationPlan(latency_s=1.0), "latency_s=1.0 needs a rate; "),
+        (lambda: SimulationPlan(requests=0), "requests must be an int >= 1, got 0; "),
     ],
 )
 def test_what_is_refused(call: Any, begins: str) -> None:
@@ -238,13 +241,13 @@ def test_recorded_runs_become_costs_and_acceptance(pair: sv.Pair, prompts: list[
     assert [trace.meta["batch_size"] for trace in halves] == [1, 2, 4] * 8
     firsts = [[trace.prompt(i) for i in (0, 1)] for trace in halves[::12]]
     assert firsts == [prompts[:4:2], prompts[1:4:2]]
-    plan = Plan(requests=240, batch_size=2, num_draft_tokens=3, new_tokens=12, window=4)
+    plan = SimulationPlan(requests=240, batch_size=2, num_draft_tokens=3, new_tokens=12, window=4)
     table, conditions = answer(plan, inputs)
     assert len(table) == len(POLICIES)
     assert table["requests"].unique().tolist() == [240]
     assert (table["simulated_cpu_s"] > 0).all()
     assert conditions["costs"] == "measured"
-    held, conditions = answer(Plan(batch_size=2, num_draft_tokens=3), inputs, "held_out")
+    held, conditions = answer(SimulationPlan(batch_size=2, num_draft_tokens=3), inputs, "held_out")
     strategies = held["policy"].str.partition(":")[0]
     found = zip(strategies, held["batch_size"], strict=True)
     assert list(found) == list(product(names, (1, 2)))
@@ -253,7 +256,7 @@ def test_recorded_runs_become_costs_and_acceptance(pair: sv.Pair, prompts: list[
     assert (conditions["simulated"], conditions["runs"]) == ("held_out", 8)
     message = "^question='held_out' compares with recorded runs; leave out --ceilings$"
     with pytest.raises(ValueError, match=message):
-        answer(Plan(), replace(inputs, runs=()), "held_out")
+        answer(SimulationPlan(), replace(inputs, runs=()), "held_out")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from specviz.engine import threads
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.options import Options
 from specviz.engine.run import make_run
-from specviz.engine.threads import Work, choose_threads, computing_with, on_threads
+from specviz.engine.threads import RoundForwards, choose_threads, computing_with, on_threads
 
 PROMPTS = [[1, 2, 3], [4, 5]]
 
@@ -29,9 +29,9 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def work(rows: int = 2) -> Work:
+def work(rows: int = 2) -> RoundForwards:
     pair = make_pair("llama")
-    return Work(pair.target, (pair.draft,), rows=rows, tokens=3)
+    return RoundForwards(pair.target, (pair.draft,), rows=rows, tokens=3)
 
 
 class Clock:
@@ -45,7 +45,7 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
-    def run(self, work: Work) -> None:
+    def run(self, work: RoundForwards) -> None:
         self.calls += 1
         self.now += self.seconds[torch.get_num_threads()]
 
@@ -63,7 +63,7 @@ def test_the_faster_number_is_chosen(
     one: float, two: float, chosen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock({1: one, 2: two})
-    monkeypatch.setattr(Work, "run", lambda self: clock.run(self))
+    monkeypatch.setattr(RoundForwards, "run", lambda self: clock.run(self))
     assert choose_threads(work(), clock, clock) == chosen
     assert torch.get_num_threads() == 2
     assert clock.now < max(threads.TRIAL_S, one) + 2 * one + two
@@ -71,7 +71,7 @@ def test_the_faster_number_is_chosen(
 
 def test_a_choice_is_kept_for_its_work_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock({1: 0.01, 2: 0.1})
-    monkeypatch.setattr(Work, "run", lambda self: clock.run(self))
+    monkeypatch.setattr(RoundForwards, "run", lambda self: clock.run(self))
     now = 0.0
     monkeypatch.setattr(threads.time, "monotonic", lambda: now)
     same = work()
@@ -79,7 +79,7 @@ def test_a_choice_is_kept_for_its_work_and_for_a_while(monkeypatch: pytest.Monke
     tried = clock.calls
     choose_threads(same, clock, clock)
     assert clock.calls == tried
-    other = Work(same.target, same.drafts, rows=5, tokens=3)
+    other = RoundForwards(same.target, same.drafts, rows=5, tokens=3)
     choose_threads(other, clock, clock)
     assert clock.calls > tried
     tried = clock.calls
@@ -89,11 +89,11 @@ def test_a_choice_is_kept_for_its_work_and_for_a_while(monkeypatch: pytest.Monke
 
 
 def test_with_one_thread_or_on_a_gpu_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Work, "run", lambda self: pytest.fail("tried"))
+    monkeypatch.setattr(RoundForwards, "run", lambda self: pytest.fail("tried"))
     with computing_with(1):
         assert choose_threads(work()) == 1
     pair = make_pair("llama")
-    elsewhere = Work(copy.deepcopy(pair.target).to("meta"), (), rows=1, tokens=1)
+    elsewhere = RoundForwards(copy.deepcopy(pair.target).to("meta"), (), rows=1, tokens=1)
     assert choose_threads(elsewhere) == 2
 
 
@@ -163,7 +163,7 @@ def test_a_run_computes_with_the_number_that_is_given(num_threads: int) -> None:
 def test_where_the_number_changes_more_than_the_time_it_is_torchs(
     option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Work, "run", lambda self: pytest.fail("tried"))
+    monkeypatch.setattr(RoundForwards, "run", lambda self: pytest.fail("tried"))
     monkeypatch.setattr(CachedModel, "compile", lambda self: None)
     run = make_run(make_pair("llama"), PROMPTS, Options.from_keywords({option: True}))
     assert run.num_threads == 2

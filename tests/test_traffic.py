@@ -14,7 +14,13 @@ from conftest import make_pair, make_prompts
 
 import specviz as sv
 from specviz.cli.main import main as cli
-from specviz.servers import Log, Request, acceptance_tables, measured_acceptance, read_log
+from specviz.servers import (
+    ServedRequest,
+    ServerLog,
+    acceptance_tables,
+    measured_acceptance,
+    read_log,
+)
 from specviz.servers.traffic import missing_drafts
 from specviz.simulation import AcceptanceTable, Policy, Tetris, Workload, replay, simulate
 from specviz.studies.tables import make_table
@@ -44,7 +50,7 @@ def truth() -> AcceptanceTable:
 
 
 @functools.cache
-def logged() -> Log:
+def logged() -> ServerLog:
     """What a server would say of the run: a text begins behind the first token of an answer."""
     requests = []
     for number, (prompt, text) in enumerate(zip(run().prompts, run().tokens, strict=True)):
@@ -54,11 +60,11 @@ def logged() -> Log:
         histogram = tuple(accepted.count(count) for count in range(K + 1))
         drafted = (K,) * len(accepted)
         requests.append(
-            Request(
+            ServedRequest(
                 histogram, sum(drafted), len(prompt) - 1, len(text) + 1, accepted, drafted
             )
         )  # fmt: skip
-    return Log(tuple(requests), 0)
+    return ServerLog(tuple(requests), 0)
 
 
 def test_the_bounds_hold_the_truth_and_are_the_truth_where_they_meet():
@@ -108,8 +114,8 @@ def test_a_table_of_a_log_has_no_q_and_says_so(tmp_path):
 
 def test_positions_by_hand():
     """K = 2: a round of 2, one of 0, one of 1, and a last one that the text's end cuts."""
-    request = Request((1, 1, 2), 8, 5, 8, (2, 0, 1, 2), (2, 2, 2, 2))
-    bounds = acceptance_tables(Log((request,), 0))
+    request = ServedRequest((1, 1, 2), 8, 5, 8, (2, 0, 1, 2), (2, 2, 2, 2))
+    bounds = acceptance_tables(ServerLog((request,), 0))
     # 3 + 1 + 2 + 3 tokens are logged; 7 are left of 8 behind the first one.
     assert bounds.low.accepted.tolist() == [2, 1, 0, 0, 1, 0, 1]
     # Behind a round that accepted all: at most one more than at the next position.
@@ -119,25 +125,25 @@ def test_positions_by_hand():
 
 
 def test_requests_whose_rounds_do_not_make_up_the_text_are_left_out():
-    whole = Request((1, 1), 2, 5, 4, (0, 1), (1, 1))
+    whole = ServedRequest((1, 1), 2, 5, 4, (0, 1), (1, 1))
     # A token was decoded without a draft, somewhere.
-    gap = Request((1, 1), 2, 5, 5, (0, 1), (1, 1))
-    unordered = Request((1, 1), 2, 5, 4)
-    bounds = acceptance_tables(Log((whole, gap, unordered), 0))
+    gap = ServedRequest((1, 1), 2, 5, 5, (0, 1), (1, 1))
+    unordered = ServedRequest((1, 1), 2, 5, 4)
+    bounds = acceptance_tables(ServerLog((whole, gap, unordered), 0))
     assert bounds.left_out == 2
     assert bounds.low.accepted.tolist() == [0, 1, 0]
     with pytest.raises(ValueError, match="log must hold the rounds of a request in order, got 2"):
-        acceptance_tables(Log((gap, unordered), 0))
+        acceptance_tables(ServerLog((gap, unordered), 0))
 
 
 def test_histograms_become_probabilities_and_a_smaller_k_cuts_them():
-    log = Log((Request((1, 2, 1), 8), Request((0, 0, 4), 8)), 0)
+    log = ServerLog((ServedRequest((1, 2, 1), 8), ServedRequest((0, 0, 4), 8)), 0)
     np.testing.assert_allclose(
         measured_acceptance(log).probabilities, [[0.25, 0.5, 0.25], [0, 0, 1]]
     )
     np.testing.assert_allclose(measured_acceptance(log, 1).probabilities, [[0.25, 0.75], [0, 1]])
     assert missing_drafts(log) == 0
-    assert missing_drafts(Log((Request((1, 2, 1), 6),), 0)) == 0.25
+    assert missing_drafts(ServerLog((ServedRequest((1, 2, 1), 6),), 0)) == 0.25
 
 
 def test_answers_of_vllm():
@@ -251,7 +257,7 @@ def test_what_a_log_cannot_answer_is_said():
     assert "order of rounds" in said
     assert "K above" not in said
     assert "16.7% of the drafts" in " ".join(
-        unanswered(Log((Request((1, 2, 1, 0), 10),), 0), 3)
+        unanswered(ServerLog((ServedRequest((1, 2, 1, 0), 10),), 0), 3)
     )  # fmt: skip
 
 

@@ -36,8 +36,8 @@ from specviz.zoo.data import (
 from specviz.zoo.distil import continuations, cut_prompts, split_documents
 from specviz.zoo.models import build_model
 from specviz.zoo.train import (
-    Job,
     Stage,
+    TrainingJob,
     learning_rate_factor,
     next_token_loss,
     optimisers_for,
@@ -260,7 +260,7 @@ def train_tiny(
         return Windows(texts[:2], texts[2:], stage.rows, stage.length)
 
     settings = {"compile": False, "progress": False, "checkpoint_every": EVERY}
-    job = Job("tiny", folder, steps, torch.device("cpu"), **settings)
+    job = TrainingJob("tiny", folder, steps, torch.device("cpu"), **settings)
     history = train(job, model, loss, windows)
     facts = [{name: entry[name] for name in ("step", "tokens", "loss")} for entry in history]
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}, facts

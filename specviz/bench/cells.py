@@ -17,7 +17,15 @@ import torch
 from specviz.bench.baselines import Baseline, Written
 from specviz.bench.clock import Clock, ClockedDrafter, synchronize
 from specviz.bench.grid import Cell
-from specviz.bench.outcome import FIGURES, Outcome, Work, compare_texts, failed, per_round, stamp
+from specviz.bench.outcome import (
+    FIGURES,
+    Outcome,
+    SharedWork,
+    compare_texts,
+    failed,
+    per_round,
+    stamp,
+)
 from specviz.bench.resources import MemoryMeter, requests_in_flight, use_of
 from specviz.engine.drafters import DRAFTERS, Drafter
 from specviz.engine.drafters.synthetic import SyntheticDrafter
@@ -43,7 +51,7 @@ class TimedResult(NamedTuple):
     rounds: int
 
 
-def warm_up(work: Work, cell: Cell) -> float | None:
+def warm_up(work: SharedWork, cell: Cell) -> float | None:
     """Run the longest prompts, as many as are in flight at once.
 
     After it libraries are loaded and kernels chosen.
@@ -73,13 +81,13 @@ def warm_up(work: Work, cell: Cell) -> float | None:
     return None
 
 
-def measure(work: Work, cell: Cell, *, recording: bool = False) -> Outcome:
+def measure(work: SharedWork, cell: Cell, *, recording: bool = False) -> Outcome:
     """Run the cell and return what `measure_in_turns` returns."""
     return _drain(measure_in_turns(work, cell, recording=recording))
 
 
 def take_turns(
-    work: Work, cells: Sequence[Cell], turns: int, *, recording: bool = False
+    work: SharedWork, cells: Sequence[Cell], turns: int, *, recording: bool = False
 ) -> Iterator[tuple[int, Outcome]]:
     """Interleave cells; yield the place and the outcome of each as it ends."""
 
@@ -93,7 +101,7 @@ def take_turns(
     yield from interleave(running, total, turns, turn)
 
 
-def measure_in_turns(work: Work, cell: Cell, *, recording: bool = False) -> Steps[Outcome]:
+def measure_in_turns(work: SharedWork, cell: Cell, *, recording: bool = False) -> Steps[Outcome]:
     """Run the cell; yield the number of tokens so far whenever another cell may have its turn.
 
     Returns:
@@ -121,7 +129,7 @@ def _drain(steps: Steps[T]) -> T:
     return value
 
 
-def _measure(work: Work, cell: Cell, recording: bool) -> Steps[Outcome]:
+def _measure(work: SharedWork, cell: Cell, recording: bool) -> Steps[Outcome]:
     run = yield from _run(work, cell)
     new_tokens = sum(map(len, run.result.tokens))
     outcome: Outcome = dict.fromkeys(FIGURES)
@@ -147,7 +155,7 @@ def _measure(work: Work, cell: Cell, recording: bool) -> Steps[Outcome]:
     return outcome
 
 
-def _run(work: Work, cell: Cell, record: bool = False) -> Steps[TimedResult]:
+def _run(work: SharedWork, cell: Cell, record: bool = False) -> Steps[TimedResult]:
     how = cell.method.how
     if isinstance(how, Baseline):
         how.prepare(work.pair)
@@ -180,7 +188,7 @@ def _run(work: Work, cell: Cell, record: bool = False) -> Steps[TimedResult]:
     return TimedResult(result, seconds, uncounted.seconds, length, int(summary["rounds"]))
 
 
-def _write(how: Baseline, work: Work, cell: Cell) -> Steps[Written]:
+def _write(how: Baseline, work: SharedWork, cell: Cell) -> Steps[Written]:
     k = cell.num_draft_tokens if isinstance(cell.num_draft_tokens, int) else 0
     for written in how.write(work.pair, work.prompts, cell.batch_size, cell.max_new_tokens, k):
         yield sum(map(len, written.tokens))
@@ -209,7 +217,7 @@ def _drafting(cell: Cell, uncounted: Clock) -> dict[str, Any]:
     return {"drafter": drafter, "num_draft_tokens": cell.num_draft_tokens}
 
 
-def _baseline_run(written: Written, seconds: float, work: Work, cell: Cell) -> TimedResult:
+def _baseline_run(written: Written, seconds: float, work: SharedWork, cell: Cell) -> TimedResult:
     """Return a baseline's output as a result. Every forward of assisted decoding verifies."""
     drafts = cell.method.how.drafts
     length = sum(map(len, written.tokens)) / written.row_forwards if drafts else 1.0

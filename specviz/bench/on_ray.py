@@ -17,7 +17,7 @@ import torch
 from specviz.bench.cells import measure, warm_up
 from specviz.bench.grid import Cell
 from specviz.bench.jobs import Job, Setting
-from specviz.bench.outcome import Outcome, Work, failed, reference_of, stamp
+from specviz.bench.outcome import Outcome, SharedWork, failed, reference_of, stamp
 from specviz.engine.models.pair import Pair
 from specviz.generation.result import Result
 from specviz.util.validate import require_int, require_str
@@ -139,7 +139,7 @@ def _measure(
 ) -> list[Outcome]:
     """Measure the repetitions of a cell in a task, up to the first that failed."""
     pair = _load(setting, cell, place)
-    work = Work(pair, setting.prompt_ids(cell, pair), reference[0])
+    work = SharedWork(pair, setting.prompt_ids(cell, pair), reference[0])
     memory_mb = warm_up(work, cell)
     outcomes = []
     for _ in range(repetitions):

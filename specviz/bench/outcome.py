@@ -22,7 +22,7 @@ FIGURES = (
 
 
 @dataclass(frozen=True)
-class Work:
+class SharedWork:
     """What cells that must write the same texts share.
 
     Attributes:
@@ -92,7 +92,7 @@ def per_round(result: Result) -> Outcome:
     }
 
 
-def compare_texts(result: Result, work: Work) -> Outcome:
+def compare_texts(result: Result, work: SharedWork) -> Outcome:
     """Return exact_match, near_ties, and a failure if rounding does not explain a difference."""
     reference = work.reference
     differing = 0

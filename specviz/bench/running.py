@@ -13,7 +13,7 @@ from specviz.bench.cells import take_turns, warm_up
 from specviz.bench.grid import Cell, Grid
 from specviz.bench.jobs import Job, Runner, Setting, jobs_of, sources_of
 from specviz.bench.log import Log, Measurement, cell_key, key_of
-from specviz.bench.outcome import Outcome, Work, reference_of
+from specviz.bench.outcome import Outcome, SharedWork, reference_of
 from specviz.bench.progress import show_progress
 from specviz.bench.sources import PairSource
 from specviz.bench.table import conditions, make_table
@@ -167,7 +167,7 @@ def _check_sources(setting: Setting, jobs: Sequence[Job]) -> None:
 def _outcomes(setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
     pair: Pair | None = None
     models = None
-    works: dict[object, Work] = {}
+    works: dict[object, SharedWork] = {}
     warm: dict[Cell, float | None] = {}  # the memory that each took
     failed: set[Cell] = set()
     for group in _groups(jobs, setting.turns > 1):
@@ -183,7 +183,9 @@ def _outcomes(setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outc
                 models = cell.models
             if cell.texts not in works:
                 ids = setting.prompt_ids(cell, pair)
-                works[cell.texts] = Work(pair, ids, reference_of(pair, ids, cell.max_new_tokens))
+                works[cell.texts] = SharedWork(
+                    pair, ids, reference_of(pair, ids, cell.max_new_tokens)
+                )
             if cell not in warm:
                 warm[cell] = warm_up(works[cell.texts], cell)
         if not group:

@@ -23,7 +23,7 @@ _VERIFY = PHASES.index("verify")
 
 
 @dataclass(frozen=True, eq=False)
-class Verified:
+class TargetFeeds:
     """What the target was fed of each entry of `rows` in the phase verify, all (N,).
 
     Attributes:
@@ -112,7 +112,7 @@ class Rows:
         return self.findings.has(rule, stage, entry.row, entry.request)
 
     @cached_property
-    def verified(self) -> Verified:
+    def verified(self) -> TargetFeeds:
         """What the target was fed in the phase verify."""
         feeds, count = self.trace.feeds, self.size
         which = np.flatnonzero((feeds["phase"] == _VERIFY) & (feeds["model"] == _TARGET))
@@ -128,7 +128,7 @@ class Rows:
         pending = np.full(count, -1)
         pending[entry[is_pending]] = feeds["slot"][which[is_pending]]
         seen_from = np.where(stop < 0, -1, first)
-        return Verified(which, entry, is_pending, seen_from, stop, pending)
+        return TargetFeeds(which, entry, is_pending, seen_from, stop, pending)
 
     def _of(self, name: str, entry: Array) -> Array:
         """Return a column of `rows` for entries (m,), any value where the entry is -1."""

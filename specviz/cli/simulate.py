@@ -67,9 +67,9 @@ def run(options: argparse.Namespace) -> None:
     _check(options)
 
     from specviz.studies.simulation_inputs import DEFAULT_K, inputs_of
-    from specviz.studies.simulation_plan import POLICIES, Plan, answer, check
+    from specviz.studies.simulation_plan import POLICIES, SimulationPlan, answer, check
 
-    plan = Plan(
+    plan = SimulationPlan(
         options.policies or POLICIES,
         options.requests,
         options.batch_size,

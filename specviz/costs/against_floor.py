@@ -5,12 +5,12 @@ import pandas as pd
 
 from specviz.costs.floor import Floor, floors
 from specviz.costs.roofline import Roofline
-from specviz.metrics import Run, check_recorded
+from specviz.metrics import RecordedRun, check_recorded
 from specviz.record.schema import PHASES
 from specviz.util.validate import require_kind
 
 
-def against_floor(run: Run, roofline: Roofline) -> pd.DataFrame:
+def against_floor(run: RecordedRun, roofline: Roofline) -> pd.DataFrame:
     """Return one entry a phase over all rounds of a run, and a last one, "round", for their sum.
 
     Columns: phase, measured_ms, floor_ms, ratio (measured / floor; NaN where there was nothing to
@@ -44,7 +44,7 @@ def against_floor(run: Run, roofline: Roofline) -> pd.DataFrame:
     return found
 
 
-def _floors_of(run: Run, roofline: Roofline) -> dict[str, Floor]:
+def _floors_of(run: RecordedRun, roofline: Roofline) -> dict[str, Floor]:
     """Return the floors of each phase, arrays over the run's rounds."""
     work = _work_per_round(run)
     k = work["drafted"]
@@ -61,7 +61,7 @@ def _floors_of(run: Run, roofline: Roofline) -> dict[str, Floor]:
     return phases
 
 
-def _work_per_round(run: Run) -> dict[str, np.ndarray]:
+def _work_per_round(run: RecordedRun) -> dict[str, np.ndarray]:
     """Return what each round had to do, arrays with an entry a round.
 
     drafted: K; length: the rows' mean n; entering, prompt: new rows, and the tokens they read;

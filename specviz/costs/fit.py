@@ -15,14 +15,14 @@ import pandas as pd
 
 from specviz.costs.growth import (
     MIN_ROUNDS,
-    Growth,
+    GrowthLaw,
     check_options,
     fit_means,
     group_by_size,
     interval,
     resampled_means,
 )
-from specviz.metrics import Run, check_recorded
+from specviz.metrics import RecordedRun, check_recorded
 from specviz.record.schema import Array
 from specviz.util.validate import is_list, require_bool, require_int, short
 
@@ -51,7 +51,7 @@ class CostFit:
         confidence: of the intervals, a share.
     """
 
-    growth: Mapping[str, Growth]
+    growth: Mapping[str, GrowthLaw]
     table: pd.DataFrame
     lengths: Array = field(repr=False)
     confidence: float
@@ -89,8 +89,8 @@ class CostFit:
 
 
 def fit_costs(
-    runs: Sequence[Run],
-    baseline: Sequence[Run],
+    runs: Sequence[RecordedRun],
+    baseline: Sequence[RecordedRun],
     *,
     offset: bool = True,
     confidence: float = 0.95,
@@ -156,14 +156,14 @@ def _add_with_interval(table: pd.DataFrame, name: str, values: Array, confidence
     table[f"{name}_high"] = [high for _, high in intervals]
 
 
-def _fitted_speedups(growth: Mapping[str, Growth], lengths: Array, batch_size: float) -> Array:
+def _fitted_speedups(growth: Mapping[str, GrowthLaw], lengths: Array, batch_size: float) -> Array:
     """Return the fitted speedup at B (1 + N,), followed by that of each resample."""
     round_ms = sum(growth[name].at_all(batch_size) for name in COSTS)
     found: Array = lengths * growth[STEP].at_all(batch_size) / round_ms
     return found
 
 
-def _rounds(run: Run) -> pd.DataFrame:
+def _rounds(run: RecordedRun) -> pd.DataFrame:
     """Return one entry a round: rows, ms of each cost, ms of all of it, tokens gained."""
     table = pd.DataFrame({"rows": run.rounds["batch"].astype(np.int64)})
     for name, phases in COSTS.items():
@@ -178,7 +178,7 @@ def _frequent_sizes(rounds: pd.DataFrame) -> set[int]:
     return {int(size) for size in counts.index[counts >= MIN_ROUNDS]}
 
 
-def _check_runs(runs: Sequence[Run], baseline: Sequence[Run]) -> None:
+def _check_runs(runs: Sequence[RecordedRun], baseline: Sequence[RecordedRun]) -> None:
     for name, given in (("runs", runs), ("baseline", baseline)):
         if not is_list(given):
             raise ValueError(f"{name} must be a list, got {short(given)}; pass a list of runs")

@@ -24,7 +24,7 @@ Groups = Mapping[float, Array]  # by batch size: the times (n, C) of C costs in 
 
 
 @dataclass(frozen=True)
-class Growth:
+class GrowthLaw:
     """A fitted law offset + scale * B**exponent, and the laws of resampled rounds.
 
     Attributes:
@@ -77,7 +77,7 @@ def fit_growth(
     confidence: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
-) -> Growth:
+) -> GrowthLaw:
     """Fit a power law to times measured at several batch sizes.
 
     Args:
@@ -169,7 +169,7 @@ def resampled_means(groups: Groups, resamples: int, generator: np.random.Generat
     return np.stack(means, 1)
 
 
-def fit_means(groups: Groups, means: Array, offset: bool, confidence: float) -> Growth:
+def fit_means(groups: Groups, means: Array, offset: bool, confidence: float) -> GrowthLaw:
     """Fit a law to measured means and to those of resamples, `means` (1 + N, G)."""
     sizes = np.array(list(groups))
     counts = np.array([len(times) for times in groups.values()])
@@ -183,7 +183,7 @@ def fit_means(groups: Groups, means: Array, offset: bool, confidence: float) -> 
     if share_without_growth <= (1 - confidence) / 2:
         low, high = interval(samples[:, 2], confidence)
     offset_, scale, exponent = (float(value) for value in laws[0])
-    return Growth(offset_, scale, exponent, low, high, samples)
+    return GrowthLaw(offset_, scale, exponent, low, high, samples)
 
 
 def _least_squares(sizes: Array, means: Array, offset: bool, weights: Array) -> Array:

@@ -22,7 +22,7 @@ from specviz.util.validate import require_bool, require_int, require_kind, requi
 MAX_ROWS = 2**20
 
 
-class Slabs(Protocol):
+class SlabUse(Protocol):
     """What a strategy of the engine says about the K/V it keeps."""
 
     @property
@@ -34,7 +34,7 @@ class Slabs(Protocol):
 def memory(
     target: ModelShape,
     draft: ModelShape | None,
-    strategy: Slabs,
+    strategy: SlabUse,
     *,
     dtype: str,
     batch_size: int,
@@ -88,7 +88,7 @@ def memory(
 def list_parts(
     target: ModelShape,
     draft: ModelShape | None,
-    strategy: Slabs,
+    strategy: SlabUse,
     *,
     dtype: str,
     batch_size: int,
@@ -127,7 +127,7 @@ def list_parts(
     return kept(target, draft, sizes) + temporary(target, draft, sizes)
 
 
-def _ends_later(strategy: Slabs, rows: int, requests: int) -> bool:
+def _ends_later(strategy: SlabUse, rows: int, requests: int) -> bool:
     """Return whether prompts enter later, and end in the column where the other rows end."""
     return requests > rows > 1 and getattr(strategy, "right_aligned", False)
 
@@ -169,7 +169,7 @@ def largest_batch(
     budget_bytes: float,
     target: ModelShape,
     draft: ModelShape | None,
-    strategy: Slabs,
+    strategy: SlabUse,
     *,
     dtype: str,
     num_draft_tokens: int = 5,

@@ -11,7 +11,7 @@ from specviz.util.levers import Levers
 
 
 @dataclass(frozen=True)
-class Job:
+class DecodingJob:
     """What is to be decoded.
 
     Attributes:
@@ -32,7 +32,7 @@ class Job:
 
 def tokens_per_s(
     roofline: Roofline,
-    job: Job,
+    job: DecodingJob,
     *,
     batch_size: int,
     num_draft_tokens: int,

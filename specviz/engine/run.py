@@ -33,7 +33,7 @@ from specviz.engine.selectors import Everything, Selector, foresees, most_drafte
 from specviz.engine.setup import make_state
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
-from specviz.engine.threads import Work, choose_threads, on_threads
+from specviz.engine.threads import RoundForwards, choose_threads, on_threads
 from specviz.engine.timing import Stopwatch
 from specviz.util.validate import require_kind
 
@@ -103,7 +103,9 @@ class Run:
             if cache.model is not self.pair.target and not isinstance(cache, CachedHead):
                 models[cache.model] = None
         return choose_threads(
-            Work(self.pair.target, tuple(models), self.state.batch_size, self.max_draft_tokens + 1)
+            RoundForwards(
+                self.pair.target, tuple(models), self.state.batch_size, self.max_draft_tokens + 1
+            )
         )
 
     def try_models(self) -> None:

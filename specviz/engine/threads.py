@@ -28,7 +28,7 @@ ADVANTAGE = 1.1
 
 
 @dataclass(frozen=True)
-class Work:
+class RoundForwards:
     """The forwards of a round: one of each shape.
 
     Attributes:
@@ -62,7 +62,7 @@ _choices: WeakKeyDictionary[PreTrainedModel, dict[tuple[int, ...], Choice]] = We
 
 
 def choose_threads(
-    work: Work,
+    work: RoundForwards,
     clock: Callable[[], float] = time.perf_counter,
     cpu_clock: Callable[[], float] = time.thread_time,
 ) -> int:
@@ -87,7 +87,7 @@ def choose_threads(
     return kept[key].threads
 
 
-def _faster(work: Work, own: int, clock: Callable[[], float]) -> int:
+def _faster(work: RoundForwards, own: int, clock: Callable[[], float]) -> int:
     begin = clock()
     # Sums, not medians: waiting for a thread that has lost its core is rare and long.
     one_s = 0.0
@@ -99,7 +99,7 @@ def _faster(work: Work, own: int, clock: Callable[[], float]) -> int:
 
 
 @torch.inference_mode()
-def _seconds(work: Work, count: int, clock: Callable[[], float]) -> float:
+def _seconds(work: RoundForwards, count: int, clock: Callable[[], float]) -> float:
     with computing_with(count):
         begin = clock()
         work.run()

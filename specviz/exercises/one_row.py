@@ -22,7 +22,7 @@ _BUDGET = 40
 Accept = Callable[[Sequence[int], Sequence[int]], Sequence[int]]
 
 
-class Reader:
+class ToyReader:
     """A toy model with a memory, like a KV cache.
 
     Its choice depends on every token that it holds, and on their order.
@@ -102,11 +102,11 @@ def expected_length(answer: Callable[[float, int], float]) -> str:
 
 
 @exercise
-def decode(answer: Callable[[Reader, Reader, list[int], int, int], Sequence[int]]) -> str:
+def decode(answer: Callable[[ToyReader, ToyReader, list[int], int, int], Sequence[int]]) -> str:
     """Check exercise 4: (target, draft, prompt, K, budget) -> new tokens, without waste."""
     text = _greedy(_PROMPT, _BUDGET)
     for k in (4, 1, 2):
-        target, draft = Reader(), Reader(error=6)
+        target, draft = ToyReader(), ToyReader(error=6)
         found = list(ask(answer, target, draft, list(_PROMPT), k, _BUDGET))
         at = divergence(found, text)
         if at is not None:

@@ -75,7 +75,7 @@ class LaneCollected(Collected):
 
 
 @dataclass(frozen=True)
-class Found:
+class LaneTexts:
     """What two lanes have written.
 
     Attributes:
@@ -97,7 +97,7 @@ def with_own_threads(options: Options) -> Options:
 
 def collect_lanes(
     run: Run, *, record: bool, partial: bool, progress: bool, turn: Turn | None = None
-) -> Found:
+) -> LaneTexts:
     """Run it in two lanes to the end. Arguments are those of `collect`.
 
     Args:
@@ -111,7 +111,7 @@ def collect_lanes(
     admission = Admission(lanes, run.state.waiting)
     # The lanes have rows of their own.
     run.state.features = None
-    found = Found(
+    found = LaneTexts(
         lanes=[LaneCollected(lane, record=record) for lane in lanes],
         admission=admission,
         origin=run.stopwatch.mark(),
@@ -146,7 +146,7 @@ def _run(admission: Admission, observe: Callable[[Lane, Event], None], turn: Tur
         observe(lane, event)
 
 
-def _observer(found: Found, bar: Progress) -> Callable[[Lane, Event], None]:
+def _observer(found: LaneTexts, bar: Progress) -> Callable[[Lane, Event], None]:
     lock = threading.Lock()
 
     def observe(lane: Lane, event: Event) -> None:
@@ -157,7 +157,7 @@ def _observer(found: Found, bar: Progress) -> Callable[[Lane, Event], None]:
     return observe
 
 
-def make_lanes_result(run: Run, found: Found) -> Result:
+def make_lanes_result(run: Run, found: LaneTexts) -> Result:
     """Return the result of both lanes: each on its own, and what they wrote together."""
     lanes = [make_result(each.run, each, origin=found.origin) for each in found.lanes]
     tokens = _joined_tokens(run, found, lanes)
@@ -181,7 +181,7 @@ def make_lanes_result(run: Run, found: Found) -> Result:
     )
 
 
-def _joined_tokens(run: Run, found: Found, lanes: Sequence[Result]) -> list[list[int]]:
+def _joined_tokens(run: Run, found: LaneTexts, lanes: Sequence[Result]) -> list[list[int]]:
     """Return the new tokens of each prompt, from one lane or from one after the other."""
     tokens = []
     for request in run.requests:

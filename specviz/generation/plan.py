@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from specviz.costs.acceptance import check_rates
 from specviz.costs.ceilings import CPU_TABLE, Ceilings
 from specviz.costs.memory import peak_of
-from specviz.costs.predict import Job
+from specviz.costs.predict import DecodingJob
 from specviz.costs.roofline import Roofline
 from specviz.engine.drafters import Drafter
 from specviz.engine.drafters.heads import ChainHeadDrafter
@@ -116,7 +116,7 @@ def plan_run(
 
 def _ranked_by(
     search: Search, rates: Sequence[float] | None, ceilings: Ceilings | None
-) -> tuple[Roofline, Job]:
+) -> tuple[Roofline, DecodingJob]:
     """Return what predicts the speed of a candidate."""
     if rates is None:
         checked = tuple(RATE ** (place + 1) for place in range(search.num_draft_tokens))
@@ -127,7 +127,7 @@ def _ranked_by(
     require_kind("ceilings", ceilings, Ceilings, "use Ceilings.load(path)")
     sizes = search.sizes
     dtype = _timed_dtype(sizes["dtype"], ceilings)
-    job = Job(sizes["requests"], search.mean_prompt, sizes["max_new_tokens"], checked)
+    job = DecodingJob(sizes["requests"], search.mean_prompt, sizes["max_new_tokens"], checked)
     return Roofline(search.target, search.draft, ceilings, dtype), job
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from specviz.costs.held import ALWAYS, Part
-from specviz.costs.memory import Slabs, list_parts, peak_of
-from specviz.costs.predict import Job, tokens_per_s
+from specviz.costs.memory import SlabUse, list_parts, peak_of
+from specviz.costs.predict import DecodingJob, tokens_per_s
 from specviz.costs.roofline import Roofline
 from specviz.costs.shapes import ModelShape
 from specviz.util.levers import Levers
@@ -43,7 +43,7 @@ class Search:
 
     target: ModelShape
     draft: ModelShape | None
-    strategy: Slabs
+    strategy: SlabUse
     sizes: dict[str, Any]
     mean_prompt: float
     batch_size: int
@@ -127,7 +127,7 @@ def least_bytes(search: Search) -> int:
 
 
 def fitting(
-    search: Search, budget: float, roofline: Roofline, job: Job, *, any_k: bool
+    search: Search, budget: float, roofline: Roofline, job: DecodingJob, *, any_k: bool
 ) -> pd.DataFrame:
     """Return the candidates that fit, the fastest first, each with the largest B and smaller ones.
 

@@ -12,7 +12,7 @@ from specviz.util.validate import is_list, short
 _PARTS = ("meta", "rounds", "rows")
 
 
-class Run(Protocol):
+class RecordedRun(Protocol):
     """What the tables read: a Trace, or a result with the same columns but no caches."""
 
     @property

@@ -7,16 +7,16 @@ Not known here: models, tokenizers, and what a server does inside.
 """
 
 from specviz.servers.fetch import fetch_outputs
-from specviz.servers.log import Log, Request, read_log
+from specviz.servers.log import ServedRequest, ServerLog, read_log
 from specviz.servers.page import Counters, read_page
 from specviz.servers.traffic import acceptance_tables, measured_acceptance
 from specviz.util.errors import ServerError
 
 __all__ = [
     "Counters",
-    "Log",
-    "Request",
+    "ServedRequest",
     "ServerError",
+    "ServerLog",
     "acceptance_tables",
     "fetch_outputs",
     "measured_acceptance",

@@ -26,7 +26,7 @@ MAX_DRAFT_TOKENS = 127  # as deep as an acceptance table may be
 
 
 @dataclass(frozen=True)
-class Request:
+class ServedRequest:
     """What a server says about the drafts of one request.
 
     Attributes:
@@ -56,14 +56,14 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Log:
+class ServerLog:
     """The requests of a log, and how many lines said nothing of drafts."""
 
-    requests: tuple[Request, ...]
+    requests: tuple[ServedRequest, ...]
     without: int
 
 
-def read_log(path: str | os.PathLike[str]) -> Log:
+def read_log(path: str | os.PathLike[str]) -> ServerLog:
     """Read the statistics of a log, one request a line.
 
     Raises:
@@ -89,10 +89,10 @@ def read_log(path: str | os.PathLike[str]) -> Log:
             f"path={quoted_path(place)} says nothing of drafts; log answers of vLLM with "
             "--per-request-spec-decode-metrics detailed, of SGLang, or records of AIPerf"
         )
-    return Log(tuple(found), without)
+    return ServerLog(tuple(found), without)
 
 
-def _request(where: str, line: bytes) -> Request | None:
+def _request(where: str, line: bytes) -> ServedRequest | None:
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
@@ -108,7 +108,7 @@ def _request(where: str, line: bytes) -> Request | None:
         ) from None
 
 
-def _read(entry: Mapping[str, Any]) -> Request | None:
+def _read(entry: Mapping[str, Any]) -> ServedRequest | None:
     usage = entry.get("usage") or {}
     lengths = _known(usage.get("prompt_tokens")), _known(usage.get("completion_tokens"))
     of_vllm = (entry.get("metrics") or {}).get("speculative_decoding")
@@ -142,7 +142,7 @@ def _metric(metrics: Mapping[str, Any], name: str) -> int | None:
     return int(value) if value is not None else None
 
 
-def _counted(stats: Mapping[str, Any], prompt: int | None, new: int | None) -> Request | None:
+def _counted(stats: Mapping[str, Any], prompt: int | None, new: int | None) -> ServedRequest | None:
     """Return a request from vLLM's statistics, or from AIPerf's, which have the same names."""
     histogram = _dense(stats["acceptance_histogram"], stats.get("num_spec_tokens"))
     accepted = _steps("per_step_accepted", stats.get("per_step_accepted"))
@@ -150,17 +150,19 @@ def _counted(stats: Mapping[str, Any], prompt: int | None, new: int | None) -> R
     if accepted is None or drafted is None:
         accepted = drafted = None
     steps = stats["num_spec_steps"], stats["num_accepted_draft_tokens"], stats["num_draft_tokens"]
-    request = Request(histogram, steps[2], prompt, new, accepted, drafted)
+    request = ServedRequest(histogram, steps[2], prompt, new, accepted, drafted)
     return _checked(request, *steps)
 
 
-def _of_sglang(stats: Mapping[str, Any], prompt: int | None, new: int | None) -> Request | None:
+def _of_sglang(
+    stats: Mapping[str, Any], prompt: int | None, new: int | None
+) -> ServedRequest | None:
     histogram = _dense(stats["spec_correct_drafts_histogram"], None)
     rounds, drafted = stats["spec_verify_ct"], stats["spec_num_proposed_drafts"]
     # Its histogram ends with the most that was accepted, which may be less than K.
     if rounds and drafted % rounds == 0:
         histogram += (0,) * (drafted // rounds + 1 - len(histogram))
-    request = Request(histogram, drafted, prompt, new)
+    request = ServedRequest(histogram, drafted, prompt, new)
     return _checked(request, rounds, stats["spec_num_correct_drafts"], drafted)
 
 
@@ -187,7 +189,9 @@ def _steps(name: str, steps: Any) -> tuple[int, ...] | None:
     return tuple(steps)
 
 
-def _checked(request: Request, rounds: Any, accepted: Any, drafted: Any) -> Request | None:
+def _checked(
+    request: ServedRequest, rounds: Any, accepted: Any, drafted: Any
+) -> ServedRequest | None:
     """Return the request, None if it had no round. Raise ValueError if its counts disagree."""
     sums = sum(count * number for count, number in enumerate(request.histogram))
     if not all(map(is_count, (rounds, accepted, drafted))):
@@ -201,7 +205,7 @@ def _checked(request: Request, rounds: Any, accepted: Any, drafted: Any) -> Requ
     return request if request.rounds else None
 
 
-def _check_order(accepted: Sequence[int], drafted: Sequence[int], request: Request) -> None:
+def _check_order(accepted: Sequence[int], drafted: Sequence[int], request: ServedRequest) -> None:
     counts = [0] * len(request.histogram)
     for number in accepted:
         if number >= len(counts):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specviz.record.schema import Array
-from specviz.servers.log import Log, Request
+from specviz.servers.log import ServedRequest, ServerLog
 from specviz.simulation.acceptance import Acceptance
 from specviz.simulation.tables import MAX_DEPTH, AcceptanceTable
 from specviz.util.validate import require_int, require_kind
@@ -42,7 +42,7 @@ class Bounds:
     left_out: int
 
 
-def acceptance_tables(log: Log) -> Bounds:
+def acceptance_tables(log: ServerLog) -> Bounds:
     """Return the tables between which the acceptance of a log's texts lies.
 
     A text begins behind its first token, which comes from the prompt's own forward and counts to
@@ -51,7 +51,7 @@ def acceptance_tables(log: Log) -> Bounds:
     Raises:
         ValueError: no request has its rounds in order.
     """
-    require_kind("log", log, Log, "read one with read_log")
+    require_kind("log", log, ServerLog, "read one with read_log")
     usable = [request for request in log.requests if _is_whole(request)]
     if not usable:
         raise ValueError(
@@ -71,7 +71,7 @@ def acceptance_tables(log: Log) -> Bounds:
     )
 
 
-def measured_acceptance(log: Log, num_draft_tokens: int | None = None) -> Acceptance:
+def measured_acceptance(log: ServerLog, num_draft_tokens: int | None = None) -> Acceptance:
     """Return how often each request accepted 0..K drafts a round; each request is a kind.
 
     That is all that a log without order knows. Drafts that a round did not make count as rejected.
@@ -79,7 +79,7 @@ def measured_acceptance(log: Log, num_draft_tokens: int | None = None) -> Accept
     Args:
         num_draft_tokens: K; None: the largest of the log.
     """
-    require_kind("log", log, Log, "read one with read_log")
+    require_kind("log", log, ServerLog, "read one with read_log")
     K = max(request.num_draft_tokens for request in log.requests)
     if num_draft_tokens is not None:
         K = min(require_int("num_draft_tokens", num_draft_tokens, maximum=MAX_DEPTH), K)
@@ -90,14 +90,14 @@ def measured_acceptance(log: Log, num_draft_tokens: int | None = None) -> Accept
     return Acceptance(counts / counts.sum(1, keepdims=True))
 
 
-def missing_drafts(log: Log) -> float:
+def missing_drafts(log: ServerLog) -> float:
     """Return the share of drafts that rounds did not make, of K a round."""
-    require_kind("log", log, Log, "read one with read_log")
+    require_kind("log", log, ServerLog, "read one with read_log")
     most = sum(request.rounds * request.num_draft_tokens for request in log.requests)
     return 1 - sum(request.drafted_tokens for request in log.requests) / most
 
 
-def _is_whole(request: Request) -> bool:
+def _is_whole(request: ServedRequest) -> bool:
     """Return whether the rounds of a request are known in order and make up its whole text.
 
     A server that finds no draft decodes a token without a round. The log does not say where.
@@ -112,7 +112,7 @@ def _is_whole(request: Request) -> bool:
     return bool(gained[:-1].sum() < tokens <= gained.sum())
 
 
-def _bounds(request: Request, depth: int) -> tuple[Array, Array, Array]:
+def _bounds(request: ServedRequest, depth: int) -> tuple[Array, Array, Array]:
     """Return low, high and known of each position of a text, (T,) each."""
     assert request.accepted is not None
     assert request.drafted is not None
@@ -150,7 +150,7 @@ def _highest(low: Array, known: Array, left: Array, depth: int) -> Array:
 
 
 def _table(
-    requests: Sequence[Request], lengths: Sequence[int], accepted: Array, depth: int
+    requests: Sequence[ServedRequest], lengths: Sequence[int], accepted: Array, depth: int
 ) -> AcceptanceTable:
     positions = len(accepted)
     unknown = np.full((positions, depth), np.nan, np.float32)

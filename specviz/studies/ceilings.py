@@ -38,7 +38,7 @@ BLOCK_SECONDS = 0.002  # a stall of the machine falsifies one block of runs of t
 
 
 @dataclass(frozen=True)
-class Sizes:
+class CeilingSizes:
     """What is measured.
 
     Attributes:
@@ -67,13 +67,13 @@ class Sizes:
 
 # The last buffer exceeds every cache. A matrix of 4 MiB stays in a CPU's cache, one of 128 MiB
 # exceeds a GPU's.
-CPU = Sizes(
+CPU = CeilingSizes(
     buffers=(MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB),
     rows=(1, 2, 4, 8, 16, 32, 64, 128, 512),
     inner=1024,
     seconds=0.2,
 )
-GPU = Sizes(
+GPU = CeilingSizes(
     buffers=(16 * MIB, 64 * MIB, 256 * MIB, 2048 * MIB),
     rows=(1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096),
     inner=8192,
@@ -85,7 +85,7 @@ GPU = Sizes(
 def measure_ceilings(
     device: torch.device,
     dtypes: Sequence[str] = ("float32", "bfloat16"),
-    sizes: Sizes | None = None,
+    sizes: CeilingSizes | None = None,
     *,
     progress: bool = True,
 ) -> tuple[pd.DataFrame, dict[str, object]]:
@@ -108,7 +108,7 @@ def measure_ceilings(
     require_bool("progress", progress)
     check_dtypes(dtypes)
     if sizes is not None:
-        require_kind("sizes", sizes, Sizes, "pass Sizes(...), or None")
+        require_kind("sizes", sizes, CeilingSizes, "pass CeilingSizes(...), or None")
     on_gpu = device.type == "cuda"
     if sizes is None:
         sizes = GPU if on_gpu else CPU
@@ -135,13 +135,13 @@ class _Task:
     unit: str
 
 
-def _tasks(device: torch.device, dtypes: Sequence[str], sizes: Sizes) -> Iterator[_Task]:
+def _tasks(device: torch.device, dtypes: Sequence[str], sizes: CeilingSizes) -> Iterator[_Task]:
     yield from _bandwidth(device, sizes)
     yield from _matmuls(device, dtypes, sizes)
     yield from _launches(device)
 
 
-def _bandwidth(device: torch.device, sizes: Sizes) -> Iterator[_Task]:
+def _bandwidth(device: torch.device, sizes: CeilingSizes) -> Iterator[_Task]:
     """Measure two buffers at a time, each at most an eighth of a GPU's free memory."""
     largest = max(sizes.buffers)
     if device.type == "cuda":
@@ -156,7 +156,7 @@ def _bandwidth(device: torch.device, sizes: Sizes) -> Iterator[_Task]:
         yield _Task({"quantity": "read", "bytes": 4 * count}, source.sum, 4 * count, "bytes/s")
 
 
-def _matmuls(device: torch.device, dtypes: Sequence[str], sizes: Sizes) -> Iterator[_Task]:
+def _matmuls(device: torch.device, dtypes: Sequence[str], sizes: CeilingSizes) -> Iterator[_Task]:
     for name in dtypes:
         weight = torch.ones(sizes.inner, sizes.inner, dtype=DTYPES[name], device=device)
         for rows in sizes.rows:

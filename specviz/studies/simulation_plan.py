@@ -43,7 +43,7 @@ _EQUAL_PROMPT_TOKENS = 16  # as in the paper
 
 
 @dataclass(frozen=True)
-class Plan:
+class SimulationPlan:
     """What to simulate. `requests` is the sum over replicas.
 
     Raises:
@@ -102,7 +102,7 @@ class Plan:
         )
 
 
-def compare_policies(plan: Plan, inputs: Inputs) -> pd.DataFrame:
+def compare_policies(plan: SimulationPlan, inputs: Inputs) -> pd.DataFrame:
     """Run `compare`, and add the CPU seconds of simulating each policy as simulated_cpu_s."""
     workload = plan.workload(inputs)
     tables = []
@@ -114,7 +114,7 @@ def compare_policies(plan: Plan, inputs: Inputs) -> pd.DataFrame:
     return table.assign(ratio=table["tokens_per_s"] / table["tokens_per_s"].iloc[0])
 
 
-def size_clusters(plan: Plan, inputs: Inputs) -> pd.DataFrame:
+def size_clusters(plan: SimulationPlan, inputs: Inputs) -> pd.DataFrame:
     """Find for each policy the fewest devices that keep the latency.
 
     Columns: policy, devices, and those of `Sizing.tried`; NaN and a note if no number of
@@ -144,13 +144,13 @@ def size_clusters(plan: Plan, inputs: Inputs) -> pd.DataFrame:
     return pd.DataFrame(entries)
 
 
-def study_latency(plan: Plan, inputs: Inputs) -> pd.DataFrame:
+def study_latency(plan: SimulationPlan, inputs: Inputs) -> pd.DataFrame:
     """Run `latency_under_load`. Loads are shares of what the last policy can do."""
     policies = plan.chosen()[::-1]
     return latency_under_load(plan.workload(inputs), policies, inputs.costs, seed=plan.seed)
 
 
-def study_refill(plan: Plan, inputs: Inputs) -> pd.DataFrame:
+def study_refill(plan: SimulationPlan, inputs: Inputs) -> pd.DataFrame:
     """Run `refill_or_grouping`."""
     return refill_or_grouping(
         plan.workload(inputs),
@@ -161,7 +161,7 @@ def study_refill(plan: Plan, inputs: Inputs) -> pd.DataFrame:
     )
 
 
-def study_grouping(plan: Plan, inputs: Inputs) -> pd.DataFrame:
+def study_grouping(plan: SimulationPlan, inputs: Inputs) -> pd.DataFrame:
     """Run `grouping_rates` for the inputs' acceptance and three constant ones."""
     acceptances = {}
     for alpha in (0.3, 0.6, 0.9):
@@ -181,14 +181,14 @@ def study_grouping(plan: Plan, inputs: Inputs) -> pd.DataFrame:
     )
 
 
-def study_held_out(plan: Plan, inputs: Inputs) -> pd.DataFrame:
+def study_held_out(plan: SimulationPlan, inputs: Inputs) -> pd.DataFrame:
     """Run `held_out`. Raise ValueError if the inputs are not those of recorded runs."""
     if not inputs.runs:
         raise ValueError("question='held_out' compares with recorded runs; leave out --ceilings")
     return held_out(inputs.runs)
 
 
-QUESTIONS: dict[str, Callable[[Plan, Inputs], pd.DataFrame]] = {
+QUESTIONS: dict[str, Callable[[SimulationPlan, Inputs], pd.DataFrame]] = {
     "grouping": study_grouping,
     "latency": study_latency,
     "refill": study_refill,
@@ -203,9 +203,9 @@ UNUSED = {
 }
 
 
-def check(plan: Plan, question: str | None) -> None:
+def check(plan: SimulationPlan, question: str | None) -> None:
     """Raise ValueError if the plan has a setting that the question does not use."""
-    for item in fields(Plan):
+    for item in fields(SimulationPlan):
         value = getattr(plan, item.name)
         if question is not None and item.name in UNUSED[question] and value != item.default:
             raise ValueError(
@@ -214,7 +214,7 @@ def check(plan: Plan, question: str | None) -> None:
 
 
 def answer(
-    plan: Plan, inputs: Inputs, question: str | None = None
+    plan: SimulationPlan, inputs: Inputs, question: str | None = None
 ) -> tuple[pd.DataFrame, dict[str, object]]:
     """Return (table, conditions) for a question, or of the comparison or sizing without one.
 
@@ -232,7 +232,7 @@ def answer(
     return table, {**inputs.conditions, **_settings(plan, inputs, question)}
 
 
-def _settings(plan: Plan, inputs: Inputs, question: str | None) -> dict[str, object]:
+def _settings(plan: SimulationPlan, inputs: Inputs, question: str | None) -> dict[str, object]:
     settings: dict[str, object] = {"simulated": question or "policies"}
     if question == "held_out":
         return settings | {"num_draft_tokens": plan.num_draft_tokens}

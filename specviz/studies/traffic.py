@@ -11,7 +11,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from specviz.costs.roofline import Roofline
-from specviz.servers.log import Log
+from specviz.servers.log import ServerLog
 from specviz.servers.traffic import (
     Bounds,
     acceptance_tables,
@@ -39,7 +39,7 @@ UNIT = Costs(verify=1.0)  # a round takes a second: what is counted are rounds
 
 
 def replay_traffic(
-    log: Log,
+    log: ServerLog,
     batch_sizes: Sequence[int] = (1, 8, 32),
     num_draft_tokens: Sequence[int] = (1, 2, 3, 4, 5),
     strategies: Sequence[str] = REPLAYED,
@@ -66,7 +66,7 @@ def replay_traffic(
     Raises:
         ValueError: an argument is out of range, or every K is beyond the log's.
     """
-    require_kind("log", log, Log, "read one with specviz.servers.read_log")
+    require_kind("log", log, ServerLog, "read one with specviz.servers.read_log")
     require_ints("batch_sizes", batch_sizes, maximum=MAX_ROWS)
     require_ints("num_draft_tokens", num_draft_tokens, maximum=MAX_DEPTH)
     require_list("strategies", strategies)
@@ -107,9 +107,9 @@ def _policies(
     return policies
 
 
-def unanswered(log: Log, deepest: int) -> list[str]:
+def unanswered(log: ServerLog, deepest: int) -> list[str]:
     """Return what a log of this kind cannot say, as sentences. `deepest` is the largest K asked."""
-    require_kind("log", log, Log, "read one with specviz.servers.read_log")
+    require_kind("log", log, ServerLog, "read one with specviz.servers.read_log")
     require_int("deepest", deepest)
     drafted = max(request.num_draft_tokens for request in log.requests)
     found = [
@@ -135,7 +135,7 @@ def unanswered(log: Log, deepest: int) -> list[str]:
     return found
 
 
-def _workloads(log: Log, seed: int) -> tuple[list[Workload], Bounds | None]:
+def _workloads(log: ServerLog, seed: int) -> tuple[list[Workload], Bounds | None]:
     """Return the workloads of the low and the high end, and the bounds if rounds have an order."""
     if any(request.accepted is not None for request in log.requests):
         bounds = acceptance_tables(log)
@@ -181,7 +181,9 @@ def _add_speedups(table: pd.DataFrame) -> None:
         table[f"speedup_{end}"] = table[f"tokens_per_s_{end}"] / base
 
 
-def _conditions(log: Log, bounds: Bounds | None, roofline: Roofline | None) -> dict[str, object]:
+def _conditions(
+    log: ServerLog, bounds: Bounds | None, roofline: Roofline | None
+) -> dict[str, object]:
     found: dict[str, object] = {"requests": len(log.requests), "lines_without": log.without}
     if bounds is not None:
         found |= {"left_out": bounds.left_out, "known_positions": round(bounds.known, 4)}

@@ -24,8 +24,8 @@ from specviz.zoo.distil import continuations, split_documents
 from specviz.zoo.measure import measure_pair
 from specviz.zoo.models import build_draft, build_target
 from specviz.zoo.train import (
-    Job,
     Stage,
+    TrainingJob,
     distillation_loss,
     export,
     next_token_loss,
@@ -95,7 +95,7 @@ def train_pair(
     files = [file for file in read_corpus() if not file.held_out]
     tokenizer = _tokenizer(files, work)
     corpus = _encode(files, tokenizer)
-    job = partial(Job, folder=work, device=torch_device, compile=compile, progress=progress)
+    job = partial(TrainingJob, folder=work, device=torch_device, compile=compile, progress=progress)
     history = {}
 
     target = build_target().to(torch_device)

@@ -107,7 +107,7 @@ def distillation_loss(draft: nn.Module, target: nn.Module, tokens: torch.Tensor)
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """One model's training.
 
     Attributes:
@@ -140,7 +140,7 @@ class Job:
 
 
 def train(
-    job: Job,
+    job: TrainingJob,
     model: LlamaForCausalLM,
     loss: Callable[[torch.Tensor], torch.Tensor],
     make_windows: Callable[[Stage], Windows],
@@ -158,7 +158,7 @@ def train(
 
 
 def train_on(
-    job: Job,
+    job: TrainingJob,
     model: nn.Module,
     loss: Callable[[Batch], torch.Tensor],
     batches: Callable[[int], Iterator[tuple[int, Batch, int]]],
@@ -216,7 +216,7 @@ def _since(begun: tuple[float, float]) -> dict[str, float]:
     return {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
 
 
-def _mean_loss(job: Job, step: int, losses: list[torch.Tensor]) -> float:
+def _mean_loss(job: TrainingJob, step: int, losses: list[torch.Tensor]) -> float:
     """Return the mean of the losses. Raise ValueError if it is not finite."""
     mean = torch.stack(losses).mean().item()
     if not math.isfinite(mean):

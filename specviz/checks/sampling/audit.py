@@ -29,7 +29,7 @@ from specviz.checks.sampling.arguments import (
 )
 from specviz.checks.sampling.causes import explain
 from specviz.checks.sampling.evidence import smallest_distance
-from specviz.checks.sampling.findings import Finding
+from specviz.checks.sampling.findings import SamplingFinding
 from specviz.checks.sampling.independence import judge_independence
 from specviz.checks.sampling.outputs import judge_texts
 from specviz.checks.sampling.pair import tiny_pair
@@ -119,7 +119,7 @@ def audit_sampling(
 
 
 @dataclass(frozen=True)
-class Task:
+class DecodingTask:
     """What a decoder is asked.
 
     Attributes:
@@ -144,17 +144,17 @@ def _task(
     prompts: Any,
     length: int,
     is_followed: bool,
-) -> Task:
+) -> DecodingTask:
     """Return what the decoder is asked, if it can be enumerated."""
     sizes = vocabulary_sizes(target, target if draft is None else draft)
     size = min(sizes)
     checked = checked_prompts(prompts, size, is_followed)
     check_size(checked, size, length)
-    return Task(target, draft, checked, length, size, eos_of(target))
+    return DecodingTask(target, draft, checked, length, size, eos_of(target))
 
 
 def _run(
-    decode: Any, task: Task, count: int, seed: int, seen: Seen | None, progress: bool
+    decode: Any, task: DecodingTask, count: int, seed: int, seen: Seen | None, progress: bool
 ) -> list[list[list[int]]]:
     """Return what the decoder draws with `count` seeds, and note in `seen` how."""
     seeds = np.random.default_rng(seed).choice(2**31, size=count, replace=False).tolist()
@@ -172,7 +172,7 @@ def _run(
     return outputs
 
 
-def _drawn(decode: Any, source: str, task: Task, seed: int) -> list[list[list[int]]]:
+def _drawn(decode: Any, source: str, task: DecodingTask, seed: int) -> list[list[list[int]]]:
     """Return runs that were drawn elsewhere."""
     if source == "counts" and len(task.prompts) != 1:
         raise ValueError(
@@ -187,7 +187,7 @@ def _drawn(decode: Any, source: str, task: Task, seed: int) -> list[list[list[in
 
 
 def _judge(
-    task: Task,
+    task: DecodingTask,
     params: SamplingParams,
     outputs: list[list[list[int]]],
     rules: Rules,
@@ -201,7 +201,7 @@ def _judge(
     findings = judge_texts(draws, texts, rows, alpha)
     if ordered:
         findings += judge_independence(draws, texts, len(outputs), rows, alpha)
-    more: list[Finding] = []
+    more: list[SamplingFinding] = []
     causes: list[str] = []
     facts: list[str] = []
     # Where runs repeat each other, there is nothing to learn from their forwards.

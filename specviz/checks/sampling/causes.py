@@ -6,7 +6,7 @@ evidence is computed.
 
 import math
 
-from specviz.checks.sampling.findings import Finding
+from specviz.checks.sampling.findings import SamplingFinding
 from specviz.checks.sampling.proposals import (
     ALWAYS,
     FIRST,
@@ -35,7 +35,7 @@ ACCEPTED = {
 
 def explain(
     rules: Rules, is_wrong: bool, alpha: float
-) -> tuple[list[str], list[str], list[Finding]]:
+) -> tuple[list[str], list[str], list[SamplingFinding]]:
     """Return causes, facts, and what is wrong whatever the texts show.
 
     Args:
@@ -44,7 +44,7 @@ def explain(
     level = -math.log(alpha)
     causes: list[str] = []
     facts: list[str] = []
-    findings: list[Finding] = []
+    findings: list[SamplingFinding] = []
     fit = rules.fit()
     if fit is not None:
         facts.append(_how(fit))
@@ -53,7 +53,7 @@ def explain(
         # Wrong rules of acceptance show in the texts. Ways that are not known here may be right.
         is_known = fit.fits_drafts and fit.fits_rule and fit.rule == RATIO
         if sentence and score >= level and is_known:
-            findings.append(Finding("drafts", sentence, score, draws=fit.drafts))
+            findings.append(SamplingFinding("drafts", sentence, score, draws=fit.drafts))
             causes.append(sentence)
         elif sentence and is_wrong and fit.log_evidence >= CONVINCING:
             causes.append(sentence)
@@ -62,7 +62,7 @@ def explain(
         evidence, sentence = found[0], _foresight(found[1])
         score = evidence - price("selection", 1)
         if score >= level:
-            findings.append(Finding("selection", sentence, score))
+            findings.append(SamplingFinding("selection", sentence, score))
         if score >= level or (is_wrong and evidence >= CONVINCING):
             causes.append(sentence)
     if is_wrong and not causes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Finding:
+class SamplingFinding:
     """One test whose evidence exceeds what chance allows.
 
     Attributes:

@@ -12,9 +12,9 @@ import math
 import numpy as np
 
 from specviz.checks.sampling.evidence import log_mean, log_ratios
-from specviz.checks.sampling.findings import Finding
+from specviz.checks.sampling.findings import SamplingFinding
 from specviz.checks.sampling.shares import price
-from specviz.checks.sampling.texts import Draws, Texts
+from specviz.checks.sampling.texts import DrawnTokens, Texts
 from specviz.record.schema import Array
 
 COPIED = (0.1, 0.3, 0.7)  # how often a token is that of the row before
@@ -32,8 +32,8 @@ RUN_TESTS = ("run",)
 
 
 def judge_independence(
-    draws: Draws, texts: Texts, runs: int, rows: int, alpha: float
-) -> list[Finding]:
+    draws: DrawnTokens, texts: Texts, runs: int, rows: int, alpha: float
+) -> list[SamplingFinding]:
     """Return what speaks against independent rows and runs, the strongest evidence first."""
     token, context = _by_run(draws, texts, runs, rows)
     level = -math.log(alpha)
@@ -48,11 +48,11 @@ def judge_independence(
             sentence = f"all {runs} runs draw the same tokens: the seed changes nothing"
         elif _stays(name, score, texts, token, context):
             test, sentence = "lean", "tokens do not have the shares that the target gives them"
-        found.append(Finding(test, sentence, score, draws=len(draws.token)))
+        found.append(SamplingFinding(test, sentence, score, draws=len(draws.token)))
     return sorted(found, key=lambda each: -each.log_evidence)
 
 
-def _by_run(draws: Draws, texts: Texts, runs: int, rows: int) -> tuple[Array, Array]:
+def _by_run(draws: DrawnTokens, texts: Texts, runs: int, rows: int) -> tuple[Array, Array]:
     """Return tokens and prefixes (R, B, T).
 
     It is NOTHING where no token was drawn, where p is unclear, or where p rules the token out.

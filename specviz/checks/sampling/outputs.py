@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from specviz.checks.sampling.evidence import by_group, learnt, log_ratios, own
-from specviz.checks.sampling.findings import Finding
+from specviz.checks.sampling.findings import SamplingFinding
 from specviz.checks.sampling.shares import price
-from specviz.checks.sampling.texts import Draws, Texts
+from specviz.checks.sampling.texts import DrawnTokens, Texts
 from specviz.record.schema import Array
 
 MIXED = (0.05, 0.15, 0.4, 0.8)  # shares of q in what is drawn
@@ -26,7 +26,7 @@ LEANS = {
 }
 
 
-def judge_texts(draws: Draws, texts: Texts, rows: int, alpha: float) -> list[Finding]:
+def judge_texts(draws: DrawnTokens, texts: Texts, rows: int, alpha: float) -> list[SamplingFinding]:
     """Return what speaks against the draws, the strongest evidence first."""
     p = texts.p[draws.context]  # (N, V)
     q = None if texts.q is None else texts.q[draws.context]
@@ -36,7 +36,7 @@ def judge_texts(draws: Draws, texts: Texts, rows: int, alpha: float) -> list[Fin
     context, place = draws.context[kept], draws.place[kept]
     row = draws.row[kept]
     level = -math.log(alpha)
-    found: list[Finding] = []
+    found: list[SamplingFinding] = []
 
     ratios = learnt(p, token, context)
     scores = by_group(ratios, place, places) - price("place", places)
@@ -71,7 +71,7 @@ def judge_texts(draws: Draws, texts: Texts, rows: int, alpha: float) -> list[Fin
 
 def _leans(
     p: Array, q: Array | None, token: Array, place: Array, places: int, level: float
-) -> Iterator[Finding]:
+) -> Iterator[SamplingFinding]:
     """Yield which way all draws lean, and those of each place."""
     possible = own(p, token) > 0
     p, q = p[possible], None if q is None else q[possible]
@@ -86,7 +86,7 @@ def _leans(
         best = int(scores.argmax())
         if scores[best] >= level:
             where = "" if best == places else f" at new token {best + 1}"
-            yield Finding(
+            yield SamplingFinding(
                 test="lean",
                 sentence=f"{LEANS[name]}{where}",
                 log_evidence=float(scores[best]),
@@ -121,7 +121,7 @@ def _finding(
     *,
     place: int | None = None,
     row: int | None = None,
-) -> Finding:
+) -> SamplingFinding:
     """Return a finding with the prefix and the token that show it best."""
     worst = worst_cell(texts.p, context, token)
     prompt, prefix = texts.name(worst.context)
@@ -131,7 +131,7 @@ def _finding(
     amount = f"{worst.observed:.1%} of {worst.draws} draws instead of {worst.expected:.1%}"
     if worst.expected == 0:
         amount = f"{worst.observed:.1%} of {worst.draws} draws, and is ruled out"
-    return Finding(
+    return SamplingFinding(
         test=test,
         sentence=f"{in_row}new token {place + 1}: behind {behind}, token {worst.token} is {amount}",
         log_evidence=float(score),
@@ -146,7 +146,7 @@ def _finding(
     )
 
 
-class Cell:
+class PrefixedToken:
     """A token behind a prefix, and how far its share is off."""
 
     def __init__(self, context: int, token: int, expected: float, observed: float, draws: int):
@@ -157,7 +157,7 @@ class Cell:
         self.draws = draws
 
 
-def worst_cell(p: Array, context: Array, token: Array) -> Cell:
+def worst_cell(p: Array, context: Array, token: Array) -> PrefixedToken:
     """Return the cell whose count is off by most standard deviations."""
     counts = pd.crosstab(context, token).reindex(columns=range(p.shape[1]), fill_value=0)
     seen = counts.to_numpy()
@@ -166,7 +166,7 @@ def worst_cell(p: Array, context: Array, token: Array) -> Cell:
     spread = np.sqrt(np.maximum(total * due * (1 - due), 0.25))
     at, worst = np.unravel_index(np.abs((seen - total * due) / spread).argmax(), seen.shape)
     draws = int(total[at, 0])
-    return Cell(
+    return PrefixedToken(
         context=int(counts.index[at]),
         token=int(worst),
         expected=float(due[at, worst]),

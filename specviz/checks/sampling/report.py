@@ -10,7 +10,7 @@ from html import escape
 
 import pandas as pd
 
-from specviz.checks.sampling.findings import Finding
+from specviz.checks.sampling.findings import SamplingFinding
 from specviz.util.text import harmless
 
 _SHOWN = 8  # findings in print
@@ -31,7 +31,7 @@ class SamplingReport:
         alpha: the chance that a right decoder is called wrong, at most.
     """
 
-    findings: Sequence[Finding]
+    findings: Sequence[SamplingFinding]
     causes: Sequence[str]
     facts: Sequence[str]
     reach: pd.DataFrame = field(repr=False)
@@ -44,7 +44,7 @@ class SamplingReport:
         return not self.findings
 
     @property
-    def first(self) -> Finding | None:
+    def first(self) -> SamplingFinding | None:
         """The finding of the verdict: the earliest new token that is wrong, if one is named."""
         if not self.findings:
             return None
@@ -73,9 +73,11 @@ class SamplingReport:
         return f"wrong: {first.sentence}; {odds}"
 
     def frame(self) -> pd.DataFrame:
-        """Return a table of the findings, with the attributes of `Finding` and the odds."""
+        """Return a table of the findings, with the attributes of `SamplingFinding` and the odds."""
         rows = [asdict(each) | {"odds": each.odds} for each in self.findings]
-        return pd.DataFrame(rows, columns=[*(each.name for each in fields(Finding)), "odds"])
+        return pd.DataFrame(
+            rows, columns=[*(each.name for each in fields(SamplingFinding)), "odds"]
+        )
 
     def __str__(self) -> str:
         lines = [self.verdict]

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from specviz.checks.watch.capture import Forward
+from specviz.checks.watch.capture import CapturedForward
 from specviz.checks.watch.drafts import DraftFollower
 from specviz.checks.watch.follow import TargetFollower
-from specviz.checks.watch.requests import Part, Request, Verified
+from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound
 from specviz.record.schema import Array
 
 UNSEEN = -1
 
 
 @dataclass(frozen=True)
-class Drafted:
+class DraftQuery:
     """A query of the draft model behind which a draft may have been drawn.
 
     Attributes:
@@ -51,7 +51,7 @@ class Judged:
         accepted: whether it was.
     """
 
-    draft: Drafted
+    draft: DraftQuery
     target_logits: Array
     accepted: bool
 
@@ -67,7 +67,7 @@ class Behind:
         token: what was emitted.
     """
 
-    draft: Drafted | None
+    draft: DraftQuery | None
     before: Array | None
     target_logits: Array
     after: Array | None
@@ -83,14 +83,14 @@ class Seen:
     """
 
     size: int
-    drafted: list[Drafted] = field(default_factory=list)
+    drafted: list[DraftQuery] = field(default_factory=list)
     judged: list[Judged] = field(default_factory=list)
     behind: list[Behind] = field(default_factory=list)
 
     def read(
         self,
         run: int,
-        forwards: Sequence[Forward],
+        forwards: Sequence[CapturedForward],
         prompts: Sequence[Sequence[int]],
         outputs: Sequence[Sequence[int]],
     ) -> None:
@@ -118,7 +118,9 @@ class Seen:
                 self._judge(request, verified, by_depth)
                 since = verified.part.number
 
-    def _judge(self, request: Request, verified: Verified, queries: dict[int, Drafted]) -> None:
+    def _judge(
+        self, request: WatchedRequest, verified: WatchedRound, queries: dict[int, DraftQuery]
+    ) -> None:
         """Add what became of the drafts of a round, as far as the budget shows it.
 
         Draft j was accepted if the round gained more than j tokens. If the budget ends the text
@@ -144,18 +146,18 @@ class Seen:
             self._behind(verified, count, None, logits, token)
 
     def _behind(
-        self, verified: Verified, step: int, draft: Drafted | None, logits: Array, token: int
+        self, verified: WatchedRound, step: int, draft: DraftQuery | None, logits: Array, token: int
     ) -> None:
         before = self._target(verified, step - 1) if step else None
         after = self._target(verified, step + 1) if step < len(verified.drafts) else None
         self.behind.append(Behind(draft, before, logits, after, token))
 
-    def _target(self, verified: Verified, step: int) -> Array | None:
+    def _target(self, verified: WatchedRound, step: int) -> Array | None:
         """Return the logits (V,) of the target behind the pending token and `step` drafts."""
         return _logits(verified.part, verified.pending + step, self.size)
 
 
-def _without_filling(verified: Verified) -> list[int]:
+def _without_filling(verified: WatchedRound) -> list[int]:
     """Return the drafts of a round without what fills a row of a rectangle.
 
     Filling reads a token again that the row has read in this forward, so both are one entry.
@@ -186,12 +188,12 @@ def _logits(part: Part, index: int, size: int) -> Array | None:
 def _queries(
     parts: Sequence[Part],
     since: int,
-    verified: Verified,
+    verified: WatchedRound,
     run: int,
     row: int,
-    request: Request,
+    request: WatchedRequest,
     size: int,
-) -> list[Drafted]:
+) -> list[DraftQuery]:
     """Return the draft model's queries of one round, by the index that they draw."""
     mine = [part for part in parts if since < part.number < verified.part.number]
     pending = verified.pending
@@ -214,7 +216,7 @@ def _queries(
         known = [tokens[place] for place in range(pending + 1, index) if place in tokens]
         if len(known) < depth - 1:
             break
-        query = Drafted(
+        query = DraftQuery(
             run=run,
             row=row,
             depth=depth,

@@ -32,7 +32,7 @@ from specviz.checks.sampling.proposals import (
     judgements,
     proposals,
 )
-from specviz.checks.sampling.rounds import UNSEEN, Behind, Drafted, Seen, stacked
+from specviz.checks.sampling.rounds import UNSEEN, Behind, DraftQuery, Seen, stacked
 from specviz.checks.sampling.texts import is_unclear
 from specviz.engine.sampling import SamplingParams
 from specviz.record.schema import Array
@@ -131,7 +131,7 @@ class Rules:
     def _p(self, logits: Array) -> Array:
         return distribution(logits, self.params)
 
-    def _drawn(self, drafts: list[Drafted]) -> dict[str, float]:
+    def _drawn(self, drafts: list[DraftQuery]) -> dict[str, float]:
         """Return the log likelihood of drafts under each way to draw them."""
         logits = stacked([each.logits for each in drafts])
         tokens = np.array([each.token for each in drafts])
@@ -194,7 +194,7 @@ class Rules:
         q = named[Q]
         return score, np.array([verified, own(q, tokens).mean(), (q**2).sum(1).mean()])
 
-    def _is_chosen(self, draft: Drafted) -> bool:
+    def _is_chosen(self, draft: DraftQuery) -> bool:
         """Return whether a draft is one of those verified ones that foresight is tested with."""
         if draft.depth not in self.partial or not draft.is_verified:
             return False
@@ -249,7 +249,7 @@ def distribution(logits: Array, params: SamplingParams) -> Array:
     return found
 
 
-def _partly_verified(drafted: list[Drafted]) -> set[int]:
+def _partly_verified(drafted: list[DraftQuery]) -> set[int]:
     """Return the depths at which some drafts are verified and others are not."""
     states: dict[int, set[bool]] = {}
     for each in drafted:
@@ -264,7 +264,7 @@ def _mean_of(likely: Mapping[str, float]) -> float:
     return float(log_mean(np.array([log_mean(other), log_mean(named)])))
 
 
-def _repeats(drafts: list[Drafted]) -> bool:
+def _repeats(drafts: list[DraftQuery]) -> bool:
     """Return whether drafts behind the same prefix are always the same, in enough cases."""
     first: dict[tuple[int, ...], int] = {}
     same = all(first.setdefault(each.prefix, each.token) == each.token for each in drafts)

@@ -80,7 +80,7 @@ class Texts:
 
 
 @dataclass(frozen=True, eq=False)
-class Draws:
+class DrawnTokens:
     """Tokens that a decoder drew, in the order of runs, rows and places.
 
     Attributes:
@@ -162,7 +162,7 @@ def _logits(
 
 def collect(
     outputs: Sequence[Sequence[Sequence[int]]], prompts: Sequence[Sequence[int]], texts: Texts
-) -> Draws:
+) -> DrawnTokens:
     """Return the draws of runs (R) of rows (B) of tokens."""
     numbers = {prompt: number for number, prompt in enumerate(texts.prompts)}
     starts = prefix_starts(texts.size, texts.length)
@@ -175,7 +175,7 @@ def collect(
                 entries.append((run, row, place, first + starts[place] + prefix, token))
                 prefix = prefix * texts.size + token
     table = np.array(entries, dtype=np.int64).reshape(-1, 5)
-    return Draws(
+    return DrawnTokens(
         run=table[:, 0],
         row=table[:, 1],
         place=table[:, 2],

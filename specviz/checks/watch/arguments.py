@@ -9,8 +9,8 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from specviz.checks.watch.capture import Forward
-from specviz.checks.watch.requests import Request, choices
+from specviz.checks.watch.capture import CapturedForward
+from specviz.checks.watch.requests import WatchedRequest, choices
 from specviz.engine.models.compat import check_causal, layer_types, read_setting
 from specviz.util.validate import is_list, require_list, short
 
@@ -103,7 +103,7 @@ def _ids(name: str, given: object, tokenizer: Any, special: bool) -> list[int]:
 
 
 def check_windows(
-    models: Mapping[str, PreTrainedModel | None], forwards: Sequence[Forward]
+    models: Mapping[str, PreTrainedModel | None], forwards: Sequence[CapturedForward]
 ) -> None:
     """Raise ValueError if a model forgot tokens, which lie beyond its sliding window."""
     windows = {name: _window(model) for name, model in models.items() if model is not None}
@@ -125,7 +125,9 @@ def _window(model: PreTrainedModel) -> int | None:
     return read_setting(config, "sliding_window") or None
 
 
-def check_followed(forwards: Sequence[Forward], requests: Sequence[Request] = ()) -> None:
+def check_followed(
+    forwards: Sequence[CapturedForward], requests: Sequence[WatchedRequest] = ()
+) -> None:
     """Raise ValueError if there is nothing to judge, or it is not of these prompts."""
     if not any(forward.model == "target" for forward in forwards):
         raise ValueError(
@@ -140,7 +142,7 @@ def check_followed(forwards: Sequence[Forward], requests: Sequence[Request] = ()
             )
 
 
-def unlike(requests: Sequence[Request]) -> str:
+def unlike(requests: Sequence[WatchedRequest]) -> str:
     """Say which output is not what was fed; "" if all are."""
     for number, request in enumerate(requests):
         if request.is_known:
@@ -151,7 +153,7 @@ def unlike(requests: Sequence[Request]) -> str:
     return ""
 
 
-def _begins_otherwise(request: Request) -> bool:
+def _begins_otherwise(request: WatchedRequest) -> bool:
     """Return whether the target's first choice was fed, and the output begins with another."""
     if len(request.rounds) < 2 or not request.output:
         return False
@@ -159,7 +161,7 @@ def _begins_otherwise(request: Request) -> bool:
     return request.rounds[1].part.tokens[:1] == first != request.output[:1]
 
 
-def _fits(request: Request, tokens: Sequence[int], verified: Any) -> bool:
+def _fits(request: WatchedRequest, tokens: Sequence[int], verified: Any) -> bool:
     """Return whether the pending token that was fed is the one of the output."""
     place = verified.pending - verified.part.index
     if not 0 <= place < len(tokens) or verified.pending >= len(request.tokens):

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from specviz.checks.watch.origins import Seen
-from specviz.checks.watch.places import NAMES, Ledger, Move, Place, blocks_of, moves_of
+from specviz.checks.watch.origins import SeenForward
+from specviz.checks.watch.places import NAMES, CacheLedger, Move, Place, blocks_of, moves_of
 from specviz.checks.watch.requests import Part
 
 Found = tuple[list[Move], set[Place]]  # moves, and the slots whose tokens are read again
@@ -38,7 +38,7 @@ class Caches:
         self._nowhere = (batch + count, 0)
         self._last = last
         self._read_again = read_again
-        self._ledgers = {"target": Ledger(), "draft": Ledger()}
+        self._ledgers = {"target": CacheLedger(), "draft": CacheLedger()}
         self._tenants: dict[tuple[str, int], int] = {}  # {(model, row): request}
         self._slots: dict[tuple[str, int], set[int]] = {}  # by model and request
 
@@ -48,7 +48,7 @@ class Caches:
 
     def moves(
         self,
-        seen: Seen,
+        seen: SeenForward,
         groups: Sequence[Sequence[Part]],
         rows: Mapping[int, int],
     ) -> list[list[Moved]]:
@@ -67,7 +67,9 @@ class Caches:
         moved[-1] = [*parked, *moved[-1]]
         return moved
 
-    def _park(self, seen: Seen, parts: Sequence[Part], rows: Mapping[int, int]) -> list[Moved]:
+    def _park(
+        self, seen: SeenForward, parts: Sequence[Part], rows: Mapping[int, int]
+    ) -> list[Moved]:
         """Return that requests which wait outside the batch are kept in rows of their own.
 
         Where a decoder really keeps them cannot be seen.

@@ -1,8 +1,8 @@
 """See every forward of a model that somebody else's code calls.
 
-Contract: while a `Capture` is open, each forward of its model leaves a `Forward`, in the order of
-the calls. The model computes what it would have computed. Not known here: which tokens are drafts,
-which rows belong to which request, and what is right.
+Contract: while a `Capture` is open, each forward of its model leaves a `CapturedForward`, in the
+order of the calls. The model computes what it would have computed. Not known here: which tokens are
+drafts, which rows belong to which request, and what is right.
 
 The inputs come from hooks on the model, K/V from the cache's `update`, and the mask from the
 attention function of the first layer, so that all forms of masks are read as they take effect.
@@ -26,7 +26,7 @@ SMALL = 64  # tokens of a vocabulary of which all logits are kept
 
 
 @dataclass
-class Forward:
+class CapturedForward:
     """One forward of one model. b rows, q tokens, T slots, L layers.
 
     Attributes:
@@ -94,14 +94,14 @@ class Capture:
     """
 
     def __init__(
-        self, model: PreTrainedModel, name: str, forwards: list[Forward], lock: Any
+        self, model: PreTrainedModel, name: str, forwards: list[CapturedForward], lock: Any
     ) -> None:
         self.model = model
         self.name = name
         self._forwards = forwards
         self._lock = lock
-        self._running: dict[int, Forward] = {}  # by thread
-        self._finished: dict[int, Forward] = {}
+        self._running: dict[int, CapturedForward] = {}  # by thread
+        self._finished: dict[int, CapturedForward] = {}
         self._hooks: list[Any] = []
         self._caches: dict[int, Callable[[], None]] = {}  # by thread: how to let go of its cache
         self._layers = attention_layers(model)
@@ -161,7 +161,7 @@ class Capture:
         cache = given.get("past_key_values")
         self._let_go(get_ident())  # of a forward that raised
         with self._lock:
-            forward = Forward(len(self._forwards), self.name, 0, tokens.detach().clone())
+            forward = CapturedForward(len(self._forwards), self.name, 0, tokens.detach().clone())
             self._forwards.append(forward)
         self._running[get_ident()] = forward
         forward.positions = _positions(given, cache, tokens)
@@ -174,7 +174,7 @@ class Capture:
             forward.cache = id(cache)
             self._wrap(cache, forward)
 
-    def _wrap(self, cache: Any, forward: Forward) -> None:
+    def _wrap(self, cache: Any, forward: CapturedForward) -> None:
         """Read what the cache is given and returns, until the forward is over."""
         update = cache.update
         own = vars(cache).get("update")
@@ -201,7 +201,7 @@ class Capture:
             let_go()
 
     def _note_kv(
-        self, forward: Forward, layer: int, keys: Tensor, values: Tensor, *attended: Tensor
+        self, forward: CapturedForward, layer: int, keys: Tensor, values: Tensor, *attended: Tensor
     ) -> None:
         forward.keys[layer] = keys.detach().clone()
         forward.values[layer] = values.detach().clone()

@@ -16,10 +16,10 @@ from torch import Tensor
 from specviz.checks.watch.fresh import FreshRow
 from specviz.checks.watch.origins import NOTHING, UNKNOWN
 from specviz.checks.watch.repair import REPAIRS, Bench
-from specviz.checks.watch.requests import Part, Request
+from specviz.checks.watch.requests import Part, WatchedRequest
 
 
-class Found(NamedTuple):
+class Cause(NamedTuple):
     """What broke a forward.
 
     Attributes:
@@ -63,11 +63,11 @@ class Causes:
     def find(
         self,
         part: Part,
-        request: Request,
+        request: WatchedRequest,
         fresh: FreshRow,
         place: int,
         repairs: tuple[str, ...],
-    ) -> Found:
+    ) -> Cause:
         """Return the rule that a part breaks, and what was found.
 
         Args:
@@ -79,7 +79,7 @@ class Causes:
         """
         if not repairs:
             what = "its logits are not those that its own input gives"
-            return _of_unseen_mask(part, what) or Found("", f"{what}, so they were changed")
+            return _of_unseen_mask(part, what) or Cause("", f"{what}, so they were changed")
         if "kv" in repairs:
             return self._of_kv(part, request, fresh, "mask" in repairs)
         if "mask" in repairs:
@@ -89,25 +89,25 @@ class Causes:
                 i for i, token in enumerate(part.tokens) if token != request.tokens[part.index + i]
             )
             due = request.tokens[part.index + wrong]
-            return Found(
+            return Cause(
                 "lengths",
                 f"token {part.index + wrong} of the row is {due}, and {part.tokens[wrong]} was fed "
                 "in its place",
             )
         given = int(part.seen.positions[part.row, part.columns[place]])
-        return Found("positions", f"token {part.index + place} was given position {given}")
+        return Cause("positions", f"token {part.index + place} was given position {given}")
 
-    def _of_mask(self, part: Part, request: Request) -> Found:
+    def _of_mask(self, part: Part, request: WatchedRequest) -> Cause:
         past, _ = self.bench.slots(part)
         due = self.bench.due(part, request)
         seen = part.seen.seen[part.row, part.columns[0]]
         for slot in past:
             if seen[slot] and slot not in due:
                 what = self._at(part, request, slot)
-                return Found("mask", f"token {part.index} sees slot {slot}, which holds {what}")
+                return Cause("mask", f"token {part.index} sees slot {slot}, which holds {what}")
         for slot, index in due.items():
             if not seen[slot]:
-                return Found(
+                return Cause(
                     "mask",
                     f"token {part.index} does not see slot {slot}, which holds K/V of token "
                     f"{index} of its row",
@@ -115,9 +115,9 @@ class Causes:
         missing = sorted(set(range(part.index)) - set(due.values()))
         if missing:
             if not self._was_read(part, request, missing[0]):
-                return Found("kv", f"token {missing[0]} of the row was never read", UNREAD)
-            return Found("kv", f"K/V of token {missing[0]} of the row is nowhere in the cache")
-        return Found("mask", self._among_themselves(part))
+                return Cause("kv", f"token {missing[0]} of the row was never read", UNREAD)
+            return Cause("kv", f"K/V of token {missing[0]} of the row is nowhere in the cache")
+        return Cause("mask", self._among_themselves(part))
 
     def _among_themselves(self, part: Part) -> str:
         """Say which tokens of a forward see each other wrongly."""
@@ -134,8 +134,8 @@ class Causes:
         return "what its tokens see is wrong"
 
     def _of_kv(
-        self, part: Part, request: Request, fresh: FreshRow, is_misled: bool = False
-    ) -> Found:
+        self, part: Part, request: WatchedRequest, fresh: FreshRow, is_misled: bool = False
+    ) -> Cause:
         """Follow wrong K/V back to the forward or the move after which it was wrong.
 
         `is_misled` says that the mask of this forward is wrong as well.
@@ -151,8 +151,8 @@ class Causes:
                 holds = f"holds {self._at(part, request, slot)}"
                 if not self._was_read(part, request, due[slot]):
                     what = f"token {due[slot]} of the row was never read, and slot {slot}"
-                    return Found("kv", f"{what}, which its K/V should be in, {holds}", UNREAD)
-                return Found(
+                    return Cause("kv", f"{what}, which its K/V should be in, {holds}", UNREAD)
+                return Cause(
                     "kv",
                     f"slot {slot} should hold K/V of token {due[slot]} of the row, and {holds}"
                     f"{self._since(part)}",
@@ -162,7 +162,7 @@ class Causes:
             if not self._is_right(entry, due[slot], fresh):
                 return self._computed(entry, request, fresh, slot, due[slot])
         return (
-            self._of_mask(part, request) if is_misled else Found("kv", "K/V that it reads is wrong")
+            self._of_mask(part, request) if is_misled else Cause("kv", "K/V that it reads is wrong")
         )
 
     def _is_right(self, entry: int, index: int, fresh: FreshRow) -> bool:
@@ -176,8 +176,8 @@ class Causes:
         return is_key and close(forward.values[last][row, :, column], values[:, index])
 
     def _computed(
-        self, entry: int, request: Request, fresh: FreshRow, slot: int, index: int
-    ) -> Found:
+        self, entry: int, request: WatchedRequest, fresh: FreshRow, slot: int, index: int
+    ) -> Cause:
         """Name what broke the forward that computed wrong K/V."""
         number, row, column = self.bench.where[entry]
         part = next(each for each in self.parts if each.number == number and each.row == row)
@@ -196,12 +196,12 @@ class Causes:
         repairs = smallest_repair(mends)
         if not repairs:
             what = f"K/V of token {index} in slot {slot} was computed wrongly in {when}"
-            return _of_unseen_mask(part, what) or Found("kv", what)
+            return _of_unseen_mask(part, what) or Cause("kv", what)
         found = self.find(part, request, fresh, place, repairs)
         what = f"K/V of token {index} in slot {slot} is wrong since {when}: {found.cause}"
         return found._replace(cause=what)
 
-    def _was_read(self, part: Part, request: Request, index: int) -> bool:
+    def _was_read(self, part: Part, request: WatchedRequest, index: int) -> bool:
         """Return whether an earlier forward read the request's token at this index."""
         return any(
             self.bench.where[entry][0] < part.number and self.bench.is_true(entry, request, index)
@@ -214,7 +214,7 @@ class Causes:
         numbers = [each.number for each in before if each.request == part.request]
         return f"; it was moved or cut there after forward {numbers[-1]}" if numbers else ""
 
-    def _at(self, part: Part, request: Request, slot: int) -> str:
+    def _at(self, part: Part, request: WatchedRequest, slot: int) -> str:
         """Say what a slot holds."""
         entry = int(part.seen.held[part.row, slot])
         if entry == NOTHING:
@@ -234,12 +234,12 @@ class Causes:
         return f"K/V of {of} {index}, read in forward {number}"
 
 
-def _of_unseen_mask(part: Part, what: str) -> Found | None:
+def _of_unseen_mask(part: Part, what: str) -> Cause | None:
     """Blame a mask that could not be seen, where all that was seen is right; None if it was."""
     if not part.seen.forward.unseen:
         return None
     why = "all that was seen of its input is right, and its mask could not be seen"
-    return Found("mask", f"{what}; {why}, so suspect the mask")
+    return Cause("mask", f"{what}; {why}, so suspect the mask")
 
 
 def close(found: Tensor, due: Tensor) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specviz.checks.watch.drafts import DraftFault
-from specviz.checks.watch.requests import Request, common
+from specviz.checks.watch.requests import WatchedRequest, common
 
 NOISE = 0.05  # up to this share of all tokens, reading again is filling of a rectangle
 OFTEN = 0.8  # in a larger share of forwards it is what the decoder does in each round
@@ -30,7 +30,7 @@ class Cost:
 
 
 def find_costs(
-    requests: Sequence[Request], faults: Mapping[int, DraftFault], rounds: Mapping[int, int]
+    requests: Sequence[WatchedRequest], faults: Mapping[int, DraftFault], rounds: Mapping[int, int]
 ) -> list[Cost]:
     """Return what was done for nothing, the draft's faults first.
 
@@ -65,7 +65,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _shifted(requests: Sequence[Request]) -> list[Cost]:
+def _shifted(requests: Sequence[WatchedRequest]) -> list[Cost]:
     """Find requests of which all positions are too large or too small by the same number."""
     found = [shift for request in requests if (shift := _shift(request))]
     if not found:
@@ -80,7 +80,7 @@ def _shifted(requests: Sequence[Request]) -> list[Cost]:
     return [Cost("positions", len(found), sentence)]
 
 
-def _shift(request: Request) -> int:
+def _shift(request: WatchedRequest) -> int:
     """Return by how much all positions of a request are too large; 0 if they differ in that."""
     shifts = {
         int(part.seen.positions[part.row, column]) - part.index - i
@@ -90,7 +90,7 @@ def _shift(request: Request) -> int:
     return shifts.pop() if len(shifts) == 1 else 0
 
 
-def _twice(requests: Sequence[Request]) -> list[Cost]:
+def _twice(requests: Sequence[WatchedRequest]) -> list[Cost]:
     """Find committed tokens that were read after they had been read once."""
     again = [count for request in requests for count in _read_again(request)]
     everything = sum(len(request.tokens) for request in requests)
@@ -107,7 +107,7 @@ def _twice(requests: Sequence[Request]) -> list[Cost]:
     return [Cost("read again", sum(again), sentence)]
 
 
-def _read_again(request: Request) -> list[int]:
+def _read_again(request: WatchedRequest) -> list[int]:
     """Count committed tokens that were read again, in each part but the first."""
     seen = 0
     again = []
@@ -123,7 +123,7 @@ def _read_again(request: Request) -> list[int]:
     return again[1:]
 
 
-def _lost(requests: Sequence[Request]) -> list[Cost]:
+def _lost(requests: Sequence[WatchedRequest]) -> list[Cost]:
     """Find right tokens that were verified and not kept."""
     dropped = 0
     thrown = 0

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from specviz.checks.watch.causes import UNREAD, Causes, Found, smallest_repair
+from specviz.checks.watch.causes import UNREAD, Cause, Causes, smallest_repair
 from specviz.checks.watch.fresh import FreshRow
-from specviz.checks.watch.requests import Request, Verified, choices
+from specviz.checks.watch.requests import WatchedRequest, WatchedRound, choices
 
 
 @dataclass(frozen=True)
-class Fault:
+class Diagnosis:
     """Where a text first left the target, and why.
 
     Attributes:
@@ -94,8 +94,8 @@ class Judge:
     budget: int | None = None
 
     def judge(
-        self, number: int, request: Request, fresh: FreshRow
-    ) -> tuple[Fault | None, list[Tie]]:
+        self, number: int, request: WatchedRequest, fresh: FreshRow
+    ) -> tuple[Diagnosis | None, list[Tie]]:
         """Return the first fault of a request, or None, and its near ties."""
         ties: list[Tie] = []
         for verified in request.rounds:
@@ -113,7 +113,7 @@ class Judge:
                 return fault, ties
         return self._too_short(number, request), ties
 
-    def _off(self, verified: Verified, step: int, fresh: FreshRow) -> float | None:
+    def _off(self, verified: WatchedRound, step: int, fresh: FreshRow) -> float | None:
         """Return how far the leading log-probabilities of one query are off; None if unknown."""
         found = leading(verified, step)
         if found is None:
@@ -125,11 +125,11 @@ class Judge:
     def _emitted(
         self,
         number: int,
-        request: Request,
-        verified: Verified,
+        request: WatchedRequest,
+        verified: WatchedRound,
         fresh: FreshRow,
         ties: list[Tie],
-    ) -> Fault | None:
+    ) -> Diagnosis | None:
         """Judge the tokens that a round emitted, where the logits were right."""
         for step in range(verified.gained):
             index = verified.pending + 1 + step
@@ -152,7 +152,7 @@ class Judge:
             return self._fault(number, verified, index, rule, (), cause, gap)
         return None
 
-    def _of_going_on(self, number: int, request: Request, verified: Verified) -> Found:
+    def _of_going_on(self, number: int, request: WatchedRequest, verified: WatchedRound) -> Cause:
         """Say why a round kept tokens behind a draft that the row does not have.
 
         Either the draft was fed and failed, and what follows it was kept all the same; or the
@@ -164,26 +164,28 @@ class Judge:
         drafted = self.drafted(number, index, verified.part.number)
         if drafted is not None and drafted != fed:
             what = f"token {index} of the row is {due}, and {fed} was fed in its place"
-            return Found("lengths", what)
-        return Found(
+            return Cause("lengths", what)
+        return Cause(
             "acceptance",
             f"draft {fed} failed, since token {index} of the row is {due}, and what the target "
             f"wrote behind it was kept as token {index + 1}",
         )
 
-    def _of_emission(self, verified: Verified, step: int, token: int) -> Found:
+    def _of_emission(self, verified: WatchedRound, step: int, token: int) -> Cause:
         """Return the rule that a wrong token breaks, and what the token is."""
         others = choices(verified)
         if token in others and others.index(token) != step:
-            return Found("acceptance", f"the target's choice after {others.index(token)} drafts")
+            return Cause("acceptance", f"the target's choice after {others.index(token)} drafts")
         is_draft = verified.drafts[step : step + 1] == [token]
         # The last token of a round is the target's own, also where it is a draft's.
         if is_draft and step < verified.gained - 1:
-            return Found("acceptance", "an accepted draft")
+            return Cause("acceptance", "an accepted draft")
         what = "a draft's token" if is_draft else "the token behind the accepted drafts"
-        return Found("bonus", what)
+        return Cause("bonus", what)
 
-    def _end(self, number: int, request: Request, verified: Verified) -> Fault | None:
+    def _end(
+        self, number: int, request: WatchedRequest, verified: WatchedRound
+    ) -> Diagnosis | None:
         """Judge whether a round went on after EOS, or beyond the budget."""
         prompt = len(request.prompt)
         for step in range(verified.gained):
@@ -197,7 +199,7 @@ class Judge:
                 return self._fault(number, verified, index, "budget", (), cause, 0.0)
         return None
 
-    def _too_short(self, number: int, request: Request) -> Fault | None:
+    def _too_short(self, number: int, request: WatchedRequest) -> Diagnosis | None:
         """Judge whether a text ended before its budget and without EOS."""
         count = len(request.output)
         is_cut = self.budget is not None and count < self.budget
@@ -212,12 +214,12 @@ class Judge:
     def _diagnose(
         self,
         number: int,
-        request: Request,
-        verified: Verified,
+        request: WatchedRequest,
+        verified: WatchedRound,
         step: int,
         fresh: FreshRow,
         off: float,
-    ) -> Fault:
+    ) -> Diagnosis:
         """Name what broke a forward, by repairing it."""
         part = verified.part
         place = verified.pending + step - part.index
@@ -241,15 +243,15 @@ class Judge:
     def _fault(
         self,
         number: int,
-        verified: Verified,
+        verified: WatchedRound,
         index: int,
         rule: str,
         repairs: tuple[str, ...],
         cause: str,
         size: float,
-    ) -> Fault:
+    ) -> Diagnosis:
         part = verified.part
-        return Fault(
+        return Diagnosis(
             request=number,
             row=part.row,
             round=self.causes.rounds[part.number],
@@ -263,7 +265,7 @@ class Judge:
         )
 
 
-def _goes_on(verified: Verified, request: Request) -> bool:
+def _goes_on(verified: WatchedRound, request: WatchedRequest) -> bool:
     """Return whether a round gained tokens behind a draft that was not what the target read there.
 
     They are the target's choices, the last one, and before it either drafts or choices as well.
@@ -279,7 +281,7 @@ def _goes_on(verified: Verified, request: Request) -> bool:
     )
 
 
-def leading(verified: Verified, step: int) -> tuple[Tensor, Tensor] | None:
+def leading(verified: WatchedRound, step: int) -> tuple[Tensor, Tensor] | None:
     """Return the leading ids and log-probabilities that a query gave; None if they are unknown."""
     forward = verified.part.seen.forward
     if forward.top_ids is None or forward.top_logprobs is None:

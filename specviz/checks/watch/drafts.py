@@ -12,10 +12,10 @@ from functools import partial
 
 import numpy as np
 
-from specviz.checks.watch.capture import Forward
+from specviz.checks.watch.capture import CapturedForward
 from specviz.checks.watch.labels import Labels, begins_behind_prefix, context_of, owner_of
-from specviz.checks.watch.origins import Origins, Seen
-from specviz.checks.watch.requests import Part, Request, best_after, common
+from specviz.checks.watch.origins import Origins, SeenForward
+from specviz.checks.watch.requests import Part, WatchedRequest, best_after, common
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,16 @@ class DraftFollower:
         requests: what the target read.
     """
 
-    def __init__(self, requests: Sequence[Request]) -> None:
+    def __init__(self, requests: Sequence[WatchedRequest]) -> None:
         self.origins = Origins()
         self.parts: list[Part] = []
         self.labels = Labels(requests)
         self.faults: dict[int, DraftFault] = {}  # by request
         self._requests = requests
         self._last: dict[int, int] = {}  # index of the last token that was read, by request
-        self._seen: dict[int, Seen] = {}  # by number of the forward
+        self._seen: dict[int, SeenForward] = {}  # by number of the forward
 
-    def read(self, forward: Forward) -> None:
+    def read(self, forward: CapturedForward) -> None:
         """Read the next forward of the draft."""
         seen = self.origins.read(forward)
         self._seen[forward.number] = seen

@@ -10,11 +10,11 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from specviz.checks.watch.capture import Forward
+from specviz.checks.watch.capture import CapturedForward
 from specviz.checks.watch.hidden import hides_itself, reads_whole_prompt
 from specviz.checks.watch.labels import Labels, begins_behind_prefix, context_of, owner_of
-from specviz.checks.watch.origins import Origins, Seen
-from specviz.checks.watch.requests import Part, Request, Verified, common, conclude
+from specviz.checks.watch.origins import Origins, SeenForward
+from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, common, conclude
 
 
 class TargetFollower:
@@ -34,7 +34,7 @@ class TargetFollower:
         budget: int | None = None,
     ) -> None:
         self.origins = Origins()
-        self.requests: list[Request] = []
+        self.requests: list[WatchedRequest] = []
         self.parts: list[Part] = []
         self.labels = Labels(self.requests)
         self._served: Counter[int] = Counter()  # rows of a forward by request, as they see it
@@ -43,9 +43,9 @@ class TargetFollower:
         self._budget = budget
         for prompt, output in zip(prompts, outputs, strict=True):
             tokens = [*prompt, *(output or ())]
-            self.requests.append(Request(list(prompt), tokens, output is not None))
+            self.requests.append(WatchedRequest(list(prompt), tokens, output is not None))
 
-    def read(self, forward: Forward) -> None:
+    def read(self, forward: CapturedForward) -> None:
         """Read the next forward of the target."""
         seen = self.origins.read(forward)
         rows = range(len(seen.tokens))
@@ -68,11 +68,11 @@ class TargetFollower:
                     verified.gained = len(request.tokens) - 1 - verified.pending
                     verified.is_last = True
 
-    def _empty(self, seen: Seen, row: int) -> Part:
+    def _empty(self, seen: SeenForward, row: int) -> Part:
         """Return a row whose request is not known yet."""
         return Part(seen, row, -1, np.flatnonzero(~seen.padding[row]).tolist(), 0)
 
-    def _part(self, seen: Seen, row: int) -> Part:
+    def _part(self, seen: SeenForward, row: int) -> Part:
         part = self._empty(seen, row)
         if hides_itself(part, self.requests):
             return part
@@ -174,7 +174,9 @@ class TargetFollower:
                 best, found = score, number
         return found
 
-    def _index(self, request: Request, tokens: list[int], own: list[int], context: int) -> int:
+    def _index(
+        self, request: WatchedRequest, tokens: list[int], own: list[int], context: int
+    ) -> int:
         """Return the index of the first of these tokens.
 
         Args:
@@ -230,7 +232,7 @@ class TargetFollower:
             return
         request.parts.append(part)
         drafts = part.tokens[pending - part.index + 1 :]
-        verified = Verified(part, pending, drafts)
+        verified = WatchedRound(part, pending, drafts)
         reads_again = pending > part.index
         while request.rounds and request.rounds[-1].pending >= pending:
             if request.rounds[-1].pending > pending and not reads_again:
@@ -242,7 +244,7 @@ class TargetFollower:
         is_worse = rival is not None and rival.matched >= verified.matched
         request.rounds.append(rival if rival is not None and is_worse else verified)
 
-    def _pending(self, request: Request, part: Part) -> int:
+    def _pending(self, request: WatchedRequest, part: Part) -> int:
         """Return the index of the pending token among those that were fed."""
         due = request.next_pending
         if part.index > due:  # more was accepted than the drafts that the target read
@@ -259,14 +261,14 @@ class TargetFollower:
                 return index
         return part.index
 
-    def _goes_back(self, request: Request, part: Part, pending: int) -> bool:
+    def _goes_back(self, request: WatchedRequest, part: Part, pending: int) -> bool:
         """Return whether a request that seemed to be done had not kept all that was right."""
         last = request.rounds[-1]
         first = last.pending if last.is_misfed(request) else last.pending + 1
         is_between = first <= pending < len(request.tokens) - 1
         return is_between and part.tokens[pending - part.index] == request.tokens[pending]
 
-    def _reads_again(self, request: Request, part: Part, due: int) -> bool:
+    def _reads_again(self, request: WatchedRequest, part: Part, due: int) -> bool:
         """Return whether a part begins with committed tokens, rather than after a cut acceptance.
 
         Both look alike where its tokens are those of the output up to the due one. A decoder that

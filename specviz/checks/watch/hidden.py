@@ -7,7 +7,7 @@ Evidence is which tokens were fed. Not known here: how other rows are followed.
 from collections.abc import Sequence
 
 from specviz.checks.watch.labels import Labels, owner_of
-from specviz.checks.watch.requests import Part, Request
+from specviz.checks.watch.requests import Part, WatchedRequest
 
 
 def reads_whole_prompt(part: Part, labels: Labels) -> bool:
@@ -35,7 +35,7 @@ def reads_whole_prompt(part: Part, labels: Labels) -> bool:
     return best > 1
 
 
-def hides_itself(part: Part, requests: Sequence[Request]) -> bool:
+def hides_itself(part: Part, requests: Sequence[WatchedRequest]) -> bool:
     """Find the request that a row goes on with, though each token is hidden from itself.
 
     Padding sees nothing. This row sees K/V, and begins with the pending token of the request that

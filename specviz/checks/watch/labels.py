@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from specviz.checks.watch.requests import Part, Request, common
+from specviz.checks.watch.requests import Part, WatchedRequest, common
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Labels:
         requests: all requests.
     """
 
-    requests: Sequence[Request]
+    requests: Sequence[WatchedRequest]
     _by_entry: dict[int, tuple[int, int]] = field(default_factory=dict)
     _shared: dict[tuple[int, int], int] = field(default_factory=dict)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from specviz.checks.watch.capture import Forward
+from specviz.checks.watch.capture import CapturedForward
 from specviz.checks.watch.masks import visible
 from specviz.checks.watch.prints import EMPTY
 from specviz.record.schema import Array
@@ -21,7 +21,7 @@ UNKNOWN = -2  # no token of any forward had this K/V
 
 
 @dataclass
-class Seen:
+class SeenForward:
     """One forward in numpy. b rows, q tokens, T slots.
 
     Attributes:
@@ -34,7 +34,7 @@ class Seen:
         marks, own_marks: (b, T) and (b, q), the prints of the slots' K/V and of the tokens'.
     """
 
-    forward: Forward
+    forward: CapturedForward
     tokens: Array
     positions: Array
     slots: Array
@@ -58,7 +58,7 @@ class Origins:
     _by_print: dict[int, list[int]] = field(default_factory=dict)
     _last: dict[int, tuple[Array, Array]] = field(default_factory=dict)
 
-    def read(self, forward: Forward) -> Seen:
+    def read(self, forward: CapturedForward) -> SeenForward:
         """Read the next forward."""
         tokens = forward.tokens.cpu().numpy()
         rows, count = tokens.shape
@@ -74,7 +74,9 @@ class Origins:
         seen = _seen(forward, slots, held.shape[1])
         positions = tokens if forward.positions is None else forward.positions.cpu().numpy()
         padding = _padding(forward, seen, slots)
-        return Seen(forward, tokens, positions, slots, seen, entries, found, padding, held, written)
+        return SeenForward(
+            forward, tokens, positions, slots, seen, entries, found, padding, held, written
+        )
 
     def _enter(self, number: int, written: Array) -> Array:
         """Number the tokens of a forward. Those of a row with the same K/V are one token.
@@ -143,7 +145,7 @@ class Origins:
             found[slot] = max(entries, key=lambda entry: rank(slot, entry))
 
 
-def _prints(forward: Forward) -> tuple[Array | None, Array | None]:
+def _prints(forward: CapturedForward) -> tuple[Array | None, Array | None]:
     if forward.held is None or forward.written is None:
         return None, None
     return forward.held.cpu().numpy(), forward.written.cpu().numpy()
@@ -187,7 +189,7 @@ def find_slots(own: Array, held: Array, before: Array) -> Array:
     return found
 
 
-def _seen(forward: Forward, slots: Array, width: int) -> Array:
+def _seen(forward: CapturedForward, slots: Array, width: int) -> Array:
     """Return what each query sees, (b, q, T).
 
     Where that was not seen it follows from the mask that was given, and from the order of slots.
@@ -209,7 +211,7 @@ def _seen(forward: Forward, slots: Array, width: int) -> Array:
     return causal
 
 
-def _padding(forward: Forward, seen: Array, slots: Array) -> Array:
+def _padding(forward: CapturedForward, seen: Array, slots: Array) -> Array:
     """Return which tokens are padding, (b, q): those at either end that their row cannot see.
 
     A hidden token between others is a fault, not padding.

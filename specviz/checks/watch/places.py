@@ -1,7 +1,7 @@
 """Where K/V lies in the one cache that a record has for each model.
 
-Contract: `Ledger` keeps which K/V lies where, by its print; `moves_of` says what must have been
-moved, `blocks_of` joins single slots. Not known here: tokens.
+Contract: `CacheLedger` keeps which K/V lies where, by its print; `moves_of` says what must have
+been moved, `blocks_of` joins single slots. Not known here: tokens.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ NAMES = ("from_row", "from_slot", "to_row", "to_slot", "length")
 
 
 @dataclass
-class Ledger:
+class CacheLedger:
     """Which K/V lies where in the cache of one model."""
 
     held: dict[Place, int] = field(default_factory=dict)
@@ -33,7 +33,11 @@ class Ledger:
 
 
 def moves_of(
-    ledger: Ledger, row: int, seen: Mapping[Place, int], lost: Collection[Place], nowhere: Place
+    ledger: CacheLedger,
+    row: int,
+    seen: Mapping[Place, int],
+    lost: Collection[Place],
+    nowhere: Place,
 ) -> list[Move]:
     """Return what was moved so that a row holds what it does now.
 
@@ -64,7 +68,7 @@ def moves_of(
     return _with_equals(found, ledger, seen)
 
 
-def _with_equals(found: list[Move], ledger: Ledger, seen: Mapping[Place, int]) -> list[Move]:
+def _with_equals(found: list[Move], ledger: CacheLedger, seen: Mapping[Place, int]) -> list[Move]:
     """Extend moves downwards over slots that already held K/V with the same bits.
 
     So it is with a first token that is moved to where another request's first token lay.

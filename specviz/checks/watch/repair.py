@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specviz.checks.watch.capture import Forward
+from specviz.checks.watch.capture import CapturedForward
 from specviz.checks.watch.fresh import FreshRow
 from specviz.checks.watch.labels import Labels
 from specviz.checks.watch.origins import NOTHING
-from specviz.checks.watch.requests import Part, Request
+from specviz.checks.watch.requests import Part, WatchedRequest
 from specviz.engine.kv.slabs import plain_cache, states_of
 
 States = list[tuple[Tensor, Tensor]]
@@ -47,13 +47,13 @@ class Bench:
     """
 
     model: PreTrainedModel
-    forwards: dict[int, Forward]
+    forwards: dict[int, CapturedForward]
     where: list[tuple[int, int, int]]
     labels: Labels
 
     @torch.inference_mode()
     def repeat(
-        self, part: Part, request: Request, fresh: FreshRow, repairs: Collection[str] = ()
+        self, part: Part, request: WatchedRequest, fresh: FreshRow, repairs: Collection[str] = ()
     ) -> Repeated:
         """Repeat a part with these repairs, of REPAIRS.
 
@@ -89,7 +89,7 @@ class Bench:
         past = [slot for slot in range(len(held)) if slot not in own and counts[slot]]
         return past, own
 
-    def due(self, part: Part, request: Request) -> dict[int, int]:
+    def due(self, part: Part, request: WatchedRequest) -> dict[int, int]:
         """Return {slot: index whose K/V belongs there}, for what the row should see."""
         past, _ = self.slots(part)
         seen = part.seen.seen[part.row, part.columns[0]]
@@ -116,7 +116,7 @@ class Bench:
                 wanted.discard(due[slot])
         return due
 
-    def is_true(self, entry: int, request: Request, index: int) -> bool:
+    def is_true(self, entry: int, request: WatchedRequest, index: int) -> bool:
         """Return whether a token that was read is the one that the request has at this index."""
         number, row, column = self.where[entry]
         return int(self.forwards[number].tokens[row, column]) == request.tokens[index]

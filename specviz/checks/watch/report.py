@@ -12,8 +12,8 @@ import pandas as pd
 
 import specviz
 from specviz.checks.watch.costs import Cost
-from specviz.checks.watch.diagnose import Fault, Tie
-from specviz.checks.watch.requests import Request
+from specviz.checks.watch.diagnose import Diagnosis, Tie
+from specviz.checks.watch.requests import WatchedRequest
 from specviz.record.trace import Trace
 
 # Rules of what is decided behind the verification. All others are broken in its forward.
@@ -37,8 +37,8 @@ class WatchReport:
         notes: what could not be seen, in sentences.
     """
 
-    requests: Sequence[Request] = field(repr=False)
-    faults: Sequence[Fault]
+    requests: Sequence[WatchedRequest] = field(repr=False)
+    faults: Sequence[Diagnosis]
     ties: Sequence[Tie]
     costs: Sequence[Cost]
     tolerance: float
@@ -111,9 +111,9 @@ class WatchReport:
         return "\n".join(lines)
 
     def frame(self) -> pd.DataFrame:
-        """Return a table of the faults, one a text, with the attributes of `Fault`."""
+        """Return a table of the faults, one a text, with the attributes of `Diagnosis`."""
         rows = [asdict(fault) for fault in self.faults]
-        return pd.DataFrame(rows, columns=[each.name for each in fields(Fault)])
+        return pd.DataFrame(rows, columns=[each.name for each in fields(Diagnosis)])
 
     def step_through(self, **options: Any) -> Any:
         """Step through the run, opened at the first fault: its round, its row, and what broke.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from specviz.checks.watch.origins import Seen
+from specviz.checks.watch.origins import SeenForward
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Part:
         index: of the first of them, in its own row.
     """
 
-    seen: Seen
+    seen: SeenForward
     row: int
     request: int
     columns: list[int]
@@ -55,7 +55,7 @@ class Part:
 
 
 @dataclass
-class Verified:
+class WatchedRound:
     """One request in one round: what the target was asked, and what came of it.
 
     Attributes:
@@ -79,7 +79,7 @@ class Verified:
 
     is_last: bool = False
 
-    def is_misfed(self, request: "Request") -> bool:
+    def is_misfed(self, request: "WatchedRequest") -> bool:
         """Return whether another token was fed in the place of the pending one."""
         fed = self.part.tokens[self.pending - self.part.index]
         return [fed] != request.tokens[self.pending : self.pending + 1]
@@ -91,7 +91,7 @@ class Verified:
 
 
 @dataclass
-class Request:
+class WatchedRequest:
     """One prompt, and what became of it.
 
     Attributes:
@@ -109,8 +109,8 @@ class Request:
     prompt: list[int]
     tokens: list[int]
     is_known: bool
-    rounds: list[Verified] = field(default_factory=list)
-    dropped: list[Verified] = field(default_factory=list)
+    rounds: list[WatchedRound] = field(default_factory=list)
+    dropped: list[WatchedRound] = field(default_factory=list)
     idle: list[Part] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     row: int = -1
@@ -128,7 +128,7 @@ class Request:
         last = self.rounds[-1]
         return last.pending + last.matched + 1
 
-    def after(self, number: int) -> Verified | None:
+    def after(self, number: int) -> WatchedRound | None:
         """Return what was verified next after a forward; None if nothing was."""
         return next((each for each in self.rounds if each.part.number > number), None)
 
@@ -164,7 +164,7 @@ def best_after(part: Part, index: int) -> int | None:
     return int(ids[part.row, place, 0]) if place >= 0 else None
 
 
-def choices(verified: Verified) -> list[int]:
+def choices(verified: WatchedRound) -> list[int]:
     """Return the target's choice after the pending token and after each draft; [] if unknown."""
     part = verified.part
     end = part.index + len(part.columns)
@@ -173,7 +173,7 @@ def choices(verified: Verified) -> list[int]:
 
 
 def conclude(
-    request: Request, verified: Verified, eos: Collection[int], budget: int | None
+    request: WatchedRequest, verified: WatchedRound, eos: Collection[int], budget: int | None
 ) -> None:
     """Extend a request whose output is not known by what the target chose, up to its end."""
     # A round that is verified again replaces what was concluded from it before.

@@ -13,9 +13,9 @@ import numpy as np
 
 from specviz.checks.watch.caches import Caches
 from specviz.checks.watch.labels import Labels
-from specviz.checks.watch.origins import Seen
+from specviz.checks.watch.origins import SeenForward
 from specviz.checks.watch.places import Place
-from specviz.checks.watch.requests import Part, Request, Verified, choices
+from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, choices
 from specviz.record.log.writer import TraceWriter
 from specviz.record.schema import PHASES
 
@@ -40,8 +40,8 @@ class Builder:
     """
 
     writer: TraceWriter
-    requests: Sequence[Request]
-    verified: Mapping[Place, Verified]
+    requests: Sequence[WatchedRequest]
+    verified: Mapping[Place, WatchedRound]
     batch: int
     labels: Labels
     widest: int
@@ -58,7 +58,7 @@ class Builder:
     def __post_init__(self) -> None:
         self.caches = Caches(self.batch, len(self.requests), self.last, self._read_again)
 
-    def add(self, seen: Seen, parts: Sequence[Part]) -> None:
+    def add(self, seen: SeenForward, parts: Sequence[Part]) -> None:
         """Add one forward and its rows."""
         model = seen.forward.model
         known = [part for part in parts if part.request >= 0]
@@ -85,7 +85,7 @@ class Builder:
             self.drafts = True
             self._forward(seen, late, rows, "draft")
 
-    def end_round(self, decided: Sequence[Verified]) -> None:
+    def end_round(self, decided: Sequence[WatchedRound]) -> None:
         """End the round in which these were verified."""
         # The phases of a record have an order. A decoder may read a prompt when it verifies.
         for phase in (BEFORE, *PHASES):
@@ -113,10 +113,10 @@ class Builder:
             choices=known if all(known) else None,
         )
 
-    def _discarded(self, verified: Verified) -> int:
+    def _discarded(self, verified: WatchedRound) -> int:
         return 0 if verified.is_last else max(verified.matched + 1 - verified.gained, 0)
 
-    def _slots_of(self, verified: Verified) -> Place:
+    def _slots_of(self, verified: WatchedRound) -> Place:
         """Return the slots of a row's first token and of its pending one."""
         part = verified.part
         row, first = part.row, part.columns[0]
@@ -129,12 +129,12 @@ class Builder:
                 return slot, pending
         return pending - verified.pending, pending
 
-    def _before(self, decided: Sequence[Verified]) -> tuple[list[int], list[int]]:
+    def _before(self, decided: Sequence[WatchedRound]) -> tuple[list[int], list[int]]:
         """Return the slots of the rows' first tokens and pending ones, as they were verified."""
         places = [self._slots_of(verified) for verified in decided]
         return [start for start, _ in places], [pending for _, pending in places]
 
-    def _after(self, decided: Sequence[Verified]) -> tuple[list[int], list[int]]:
+    def _after(self, decided: Sequence[WatchedRound]) -> tuple[list[int], list[int]]:
         """Return the same as of the next round, if K/V is moved inside of rows until then."""
         following = [self._next(verified) for verified in decided]
         stay = all(
@@ -154,17 +154,17 @@ class Builder:
             pending.append(last)
         return starts, pending
 
-    def _next(self, verified: Verified) -> Verified | None:
+    def _next(self, verified: WatchedRound) -> WatchedRound | None:
         """Return what a request verified in the next round, if it was part of that."""
         after = self.requests[verified.part.request].after(verified.part.number)
         is_next = after is not None and after.part.number == self.coming[verified.part.number]
         return after if is_next else None
 
-    def _choices(self, verified: Verified) -> list[int]:
+    def _choices(self, verified: WatchedRound) -> list[int]:
         found = choices(verified)
         return found if len(found) == len(verified.drafts) + 1 else []
 
-    def _emitted(self, verified: Verified) -> list[int]:
+    def _emitted(self, verified: WatchedRound) -> list[int]:
         first = verified.pending + 1
         return self.requests[verified.part.request].tokens[first : first + verified.gained]
 
@@ -214,7 +214,7 @@ class Builder:
         return len(self.requests[part.request].prompt) - 1
 
     def _moves(
-        self, seen: Seen, parts: Sequence[Part], rows: Mapping[int, int], phase: str
+        self, seen: SeenForward, parts: Sequence[Part], rows: Mapping[int, int], phase: str
     ) -> None:
         """Note what was moved since the forward before: where K/V lies in another place now."""
         model = seen.forward.model
@@ -233,7 +233,7 @@ class Builder:
 
     def _forward(
         self,
-        seen: Seen,
+        seen: SeenForward,
         chosen: Sequence[tuple[Part, list[int]]],
         rows: Mapping[int, int],
         phase: str,

@@ -14,14 +14,14 @@ from typing import Any
 
 from specviz.checks.watch.labels import Labels
 from specviz.checks.watch.places import Place
-from specviz.checks.watch.requests import Part, Request, Verified, parts_that_move
+from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, parts_that_move
 from specviz.checks.watch.rounds import Builder
 from specviz.record.log.writer import TraceWriter
 from specviz.record.trace import Trace
 
 
 def to_trace(
-    requests: Sequence[Request],
+    requests: Sequence[WatchedRequest],
     parts: Mapping[str, Sequence[Part]],
     labels: Labels,
     settings: Mapping[str, Any],
@@ -68,7 +68,7 @@ def to_trace(
     return writer.trace()
 
 
-def _check_beginnings(requests: Sequence[Request]) -> None:
+def _check_beginnings(requests: Sequence[WatchedRequest]) -> None:
     """Raise ValueError if a request's first tokens were read for another one."""
     for number, request in enumerate(requests):
         if all(part.index > 0 for part in request.parts):
@@ -78,9 +78,9 @@ def _check_beginnings(requests: Sequence[Request]) -> None:
             )
 
 
-def _decided(requests: Sequence[Request]) -> dict[int, list[Verified]]:
+def _decided(requests: Sequence[WatchedRequest]) -> dict[int, list[WatchedRound]]:
     """Return what each forward that decided tokens verified, in the order of forwards."""
-    found: dict[int, list[Verified]] = {}
+    found: dict[int, list[WatchedRound]] = {}
     for request in requests:
         for verified in request.rounds:
             found.setdefault(verified.part.number, []).append(verified)

@@ -22,10 +22,10 @@ from specviz.checks.watch.arguments import (
     unlike,
     without_filling,
 )
-from specviz.checks.watch.capture import Capture, Forward
+from specviz.checks.watch.capture import Capture, CapturedForward
 from specviz.checks.watch.causes import Causes
 from specviz.checks.watch.costs import find_costs
-from specviz.checks.watch.diagnose import Fault, Judge, Tie
+from specviz.checks.watch.diagnose import Diagnosis, Judge, Tie
 from specviz.checks.watch.drafts import DraftFollower
 from specviz.checks.watch.follow import TargetFollower
 from specviz.checks.watch.fresh import read_at_once, tolerance_of
@@ -52,7 +52,7 @@ class Watched:
     target: PreTrainedModel = field(repr=False)
     draft: PreTrainedModel | None = field(default=None, repr=False)
     tokenizer: Any = field(default=None, repr=False)
-    forwards: list[Forward] = field(default_factory=list, repr=False)
+    forwards: list[CapturedForward] = field(default_factory=list, repr=False)
 
     def __repr__(self) -> str:
         return f"Watched({len(self.forwards)} forwards)"
@@ -175,7 +175,7 @@ class Watched:
                 )
         return notes
 
-    def _of(self, model: str) -> list[Forward]:
+    def _of(self, model: str) -> list[CapturedForward]:
         return [forward for forward in self.forwards if forward.model == model]
 
     def _judged(
@@ -185,7 +185,7 @@ class Watched:
         greedy: bool,
         eos: Sequence[int],
         budget: int | None,
-    ) -> tuple[Judge, list[Fault], list[Tie]]:
+    ) -> tuple[Judge, list[Diagnosis], list[Tie]]:
         """Judge all requests; faults come in the order of the forwards."""
         requests = follower.requests
         numbers = {verified.part.number for request in requests for verified in request.rounds}
@@ -199,7 +199,7 @@ class Watched:
         causes = Causes(bench, follower.parts, rounds)
         tolerance = tolerance_of(self.target, sample)
         judge = Judge(causes, tolerance, drafts.proposal, greedy, frozenset(eos), budget)
-        faults: list[Fault] = []
+        faults: list[Diagnosis] = []
         ties: list[Tie] = []
         for number, request in enumerate(requests):
             fault, near = judge.judge(number, request, fresh[number])

@@ -3,11 +3,11 @@ others.
 
 Floating-point sums depend on the order of their terms. Kernels choose that order by shape: by batch
 size, by tokens a row, and by the length of the K/V and the place of a token in it. Here each
-forward has the same rows (`Shape.rows`, filled up), the same tokens a row (K + 1, filled up;
-`Shape.prefill` in a prefill) and the same attended length, and K/V is attended to in the order of
-the row's tokens whatever their slots. The reference is autoregressive decoding in the same shapes.
-The cost: filling is computed, and K/V is copied into order. Source of the idea: LLM-42 (arXiv
-2601.17768), fixed-shape verification.
+forward has the same rows (`FixedShape.rows`, filled up), the same tokens a row (K + 1, filled up;
+`FixedShape.prefill` in a prefill) and the same attended length, and K/V is attended to in the order
+of the row's tokens whatever their slots. The reference is autoregressive decoding in the same
+shapes. The cost: filling is computed, and K/V is copied into order. Source of the idea: LLM-42
+(arXiv 2601.17768), fixed-shape verification.
 """
 
 import math
@@ -24,7 +24,7 @@ from specviz.engine.kv.feed import Feed
 
 
 @dataclass(frozen=True)
-class Shape:
+class FixedShape:
     """The shape of every forward.
 
     Attributes:
@@ -40,20 +40,25 @@ class Shape:
     attended: int
 
 
-def fixed_shape(width: int, longest: int) -> Shape:
+def fixed_shape(width: int, longest: int) -> FixedShape:
     """Return the shape for runs with `width` = K + 1 and up to `longest` tokens (prompt + budget).
 
     Forwards have 8 rows. The attended length is a multiple of 256.
     """
     steps = math.ceil((longest + width) / 256)
-    return Shape(rows=8, width=width, prefill=64, attended=256 * steps)
+    return FixedShape(rows=8, width=width, prefill=64, attended=256 * steps)
 
 
 class FixedModel(CachedModel):
     """A `CachedModel` that computes every forward in pieces of one shape."""
 
     def __init__(
-        self, model: PreTrainedModel, rows: int, slots: int, vocabulary: int | None, shape: Shape
+        self,
+        model: PreTrainedModel,
+        rows: int,
+        slots: int,
+        vocabulary: int | None,
+        shape: FixedShape,
     ) -> None:
         # One more slot takes the K/V of the filling. No query of a real token sees it.
         super().__init__(model, rows, slots + 1, vocabulary)

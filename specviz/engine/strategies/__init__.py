@@ -1,4 +1,7 @@
-"""The strategies by name. A new one is a file here and an entry in STRATEGIES."""
+"""The strategies by name.
+
+A new one is a file here, an entry in `STRATEGIES`, and one in `everything`.
+"""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """What a strategy is: the way in which rows are kept in step after a ragged acceptance.
 
-A strategy of one's own subclasses `Strategy` and writes:
+To add a strategy, subclass `Strategy` and write:
 
 - `name`, under which runs are recorded, and `description` and `cost`, which tables show;
 - `valid = True`, if it promises the text of autoregressive decoding;

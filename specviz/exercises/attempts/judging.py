@@ -11,7 +11,7 @@ from typing import Any
 
 import specviz as sv
 from specviz.checks.watch.report import WatchReport
-from specviz.exercises.attempts.work import EOS, Tokens, Work, pair, small
+from specviz.exercises.attempts.work import EOS, Assignment, Tokens, pair, small
 from specviz.exercises.base import NotYetError, WrongAnswerError, ask
 
 Decoder = Callable[..., Any]
@@ -20,10 +20,10 @@ LEAST_GAIN = 1.2  # tokens a round and row; without drafts there is 1
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttemptOutcome:
     """What a decoder returned for its work, or why it returned nothing."""
 
-    work: Work
+    work: Assignment
     outputs: list[Tokens]
     error: str = ""
 
@@ -54,7 +54,7 @@ class Outcome:
 class Counterexample:
     """A small piece of work that a decoder does wrong, and what `sv.watch` says of it."""
 
-    outcome: Outcome
+    outcome: AttemptOutcome
     report: WatchReport | None
 
     @property
@@ -76,7 +76,7 @@ class Counterexample:
         return self.report.step_through()
 
 
-def judge(decode: Decoder, work: Work, seen: list[Counterexample]) -> WatchReport:
+def judge(decode: Decoder, work: Assignment, seen: list[Counterexample]) -> WatchReport:
     """Return the report of a right decoder.
 
     Args:
@@ -101,7 +101,7 @@ def judge(decode: Decoder, work: Work, seen: list[Counterexample]) -> WatchRepor
     raise WrongAnswerError(f"{outcome.problem}. The smallest case found:\n{found}")
 
 
-def watched(decode: Decoder, work: Work) -> tuple[Outcome, Callable[[], WatchReport]]:
+def watched(decode: Decoder, work: Assignment) -> tuple[AttemptOutcome, Callable[[], WatchReport]]:
     """Run a decoder under `sv.watch`; return the outcome, and what audits it."""
     models = pair()
     with sv.watch(models.target, models.draft) as watch:
@@ -115,7 +115,7 @@ def watched(decode: Decoder, work: Work) -> tuple[Outcome, Callable[[], WatchRep
     return outcome, audit
 
 
-def run(decode: Decoder, work: Work) -> Outcome:
+def run(decode: Decoder, work: Assignment) -> AttemptOutcome:
     """Run a decoder. Raises NotYetError if it returns nothing."""
     models = pair()
     prompts = [list(prompt) for prompt in work.prompts]
@@ -136,11 +136,11 @@ def run(decode: Decoder, work: Work) -> Outcome:
     try:
         with _at_most(calls):
             outputs = ask(call)
-        return Outcome(work, [[int(token) for token in text] for text in outputs])
+        return AttemptOutcome(work, [[int(token) for token in text] for text in outputs])
     except NotYetError:
         raise
     except Exception as error:  # the reader's code may raise anything
-        return Outcome(work, [], f"{type(error).__name__}: {error}")
+        return AttemptOutcome(work, [], f"{type(error).__name__}: {error}")
 
 
 @contextmanager
@@ -163,7 +163,7 @@ def _at_most(calls: int) -> Iterator[None]:
             handle.remove()
 
 
-def _smallest(decode: Decoder, work: Work) -> Counterexample | None:
+def _smallest(decode: Decoder, work: Assignment) -> Counterexample | None:
     """Return the first of the small pieces of work that goes wrong, cut behind its fault.
 
     One that `sv.watch` cannot judge is the last choice.
@@ -183,7 +183,7 @@ def _smallest(decode: Decoder, work: Work) -> Counterexample | None:
     return unjudged
 
 
-def _budgets(outcome: Outcome) -> list[int]:
+def _budgets(outcome: AttemptOutcome) -> list[int]:
     """Return how many new tokens may show the fault: up to the first wrong token, and all."""
     pairs = zip(outcome.outputs, outcome.work.due(), strict=True)
     first = min(_common(found, due) for found, due in pairs if found != due)
@@ -191,7 +191,7 @@ def _budgets(outcome: Outcome) -> list[int]:
     return [min(first + 1, most), most]
 
 
-def _audited(decode: Decoder, work: Work) -> Counterexample:
+def _audited(decode: Decoder, work: Assignment) -> Counterexample:
     outcome, audit = watched(decode, work)
     try:
         return Counterexample(outcome, None if outcome.is_right else audit())

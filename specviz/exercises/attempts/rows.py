@@ -9,7 +9,7 @@ from specviz.checks.watch.report import WatchReport
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowUse:
     """The use of rows.
 
     Attributes:
@@ -25,7 +25,7 @@ class Rows:
     late: int
 
 
-def rows_of(report: WatchReport, batch_size: int) -> Rows:
+def rows_of(report: WatchReport, batch_size: int) -> RowUse:
     """Count rows in each round of a run."""
     rounds = [
         [report.rounds[each.part.number] for each in request.rounds] for request in report.requests
@@ -43,4 +43,4 @@ def rows_of(report: WatchReport, batch_size: int) -> Rows:
             empty += free
             first_empty = number if first_empty is None else first_empty
     late = sum(begin > min(begins) for begin in begins)
-    return Rows(most, first_empty, empty, late)
+    return RowUse(most, first_empty, empty, late)

@@ -17,7 +17,7 @@ import torch
 import specviz as sv
 from specviz.bench.clock import synchronize
 from specviz.exercises.attempts.judging import Decoder, run
-from specviz.exercises.attempts.work import Work, pair
+from specviz.exercises.attempts.work import Assignment, pair
 from specviz.exercises.base import WrongAnswerError
 
 MOST_TURNS = 7
@@ -41,7 +41,7 @@ class Speed:
         return median(self.ratios)
 
 
-def measure(decode: Decoder, work: Work) -> Speed:
+def measure(decode: Decoder, work: Assignment) -> Speed:
     """Measure a decoder. Raises WrongAnswerError if a text is wrong, NotYetError for a stub."""
     _seconds(lambda: _decoded(decode, work))  # the first run of each warms up
     _seconds(lambda: _baseline(work))
@@ -66,7 +66,7 @@ def _is_decided(ratios: list[float]) -> bool:
     return one_side or len(ratios) >= MOST_TURNS
 
 
-def _decoded(decode: Decoder, work: Work) -> None:
+def _decoded(decode: Decoder, work: Assignment) -> None:
     outcome = run(decode, work)
     if not outcome.is_right:
         raise WrongAnswerError(
@@ -75,7 +75,7 @@ def _decoded(decode: Decoder, work: Work) -> None:
         )
 
 
-def _baseline(work: Work) -> None:
+def _baseline(work: Assignment) -> None:
     sv.generate(
         pair(),
         [list(prompt) for prompt in work.prompts],

@@ -1,7 +1,7 @@
 """The prompts that a decoder is tried on, and the texts that are right.
 
-Contract: a `Work` is one call of a decoder. The texts are the embedded target's own, in float32.
-Not known here: decoders.
+Contract: an `Assignment` is one call of a decoder. The texts are the embedded target's own, in
+float32. Not known here: decoders.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _ENDING = (10, 8)  # bundled prompts whose texts end with EOS before that
 
 
 @dataclass(frozen=True)
-class Work:
+class Assignment:
     """What a decoder is asked to do. K is None if the decoder may choose it."""
 
     prompts: tuple[tuple[int, ...], ...]
@@ -26,7 +26,7 @@ class Work:
     max_new_tokens: int = NEW_TOKENS
     batch_size: int = 1
 
-    def cut(self, max_new_tokens: int) -> "Work":
+    def cut(self, max_new_tokens: int) -> "Assignment":
         return replace(self, max_new_tokens=max_new_tokens)
 
     def due(self) -> list[Tokens]:
@@ -43,12 +43,12 @@ class Work:
         return "\n".join(lines)
 
 
-def one_row() -> Work:
+def one_row() -> Assignment:
     """Return three prompts, one after the other. The text of the second ends with EOS."""
-    return Work(tuple(_bundled((5, 10, 0))))
+    return Assignment(tuple(_bundled((5, 10, 0))))
 
 
-def batch(batch_size: int = 8) -> Work:
+def batch(batch_size: int = 8) -> Assignment:
     """Return eleven prompts for eight rows, so that three enter by refill.
 
     Two texts end with EOS. One prompt of the first batch and one that enters later contain EOS.
@@ -57,21 +57,21 @@ def batch(batch_size: int = 8) -> Work:
     later = _bundled((3, 6, 2))
     shots = _shots()
     prompts = (*first, shots[0], *later[:2], shots[1], later[2])
-    return Work(tuple(prompts), batch_size=batch_size)
+    return Assignment(tuple(prompts), batch_size=batch_size)
 
 
-def three_rows() -> Work:
+def three_rows() -> Assignment:
     """Return six prompts for three rows. The second of the first three is the longest."""
     prompts = batch().prompts
-    return Work(tuple(prompts[number] for number in (5, 6, 4, 7, 8, 0)), batch_size=3)
+    return Assignment(tuple(prompts[number] for number in (5, 6, 4, 7, 8, 0)), batch_size=3)
 
 
-def timed(batch_size: int = 8) -> Work:
+def timed(batch_size: int = 8) -> Assignment:
     """Return ten prompts for eight rows, of 10 to 29 tokens; two of the texts end with EOS."""
-    return Work(tuple(_bundled((*range(9), 10))), None, 24, batch_size)
+    return Assignment(tuple(_bundled((*range(9), 10))), None, 24, batch_size)
 
 
-def small(batch_size: int) -> list[Work]:
+def small(batch_size: int) -> list[Assignment]:
     """Return small pieces of work, the smallest first: one row, two lengths, refill, EOS."""
     short = [prompt[:count] for prompt, count in zip(_bundled((1, 4, 9)), (3, 6, 2), strict=True)]
     ending = _bundled(_ENDING[:1])
@@ -83,7 +83,7 @@ def small(batch_size: int) -> list[Work]:
         sets[1:1] = [(short[:2], rows), (short, rows), (_bundled((1, 4, 9)), rows)]
         sets.append(((*ending, *short), rows))
         sets.append(((*short[:1], *shots), rows))
-    return [Work(tuple(prompts), K, 12, size) for prompts, size in sets for K in (1, 2, 4)]
+    return [Assignment(tuple(prompts), K, 12, size) for prompts, size in sets for K in (1, 2, 4)]
 
 
 @cache

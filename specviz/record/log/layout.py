@@ -1,8 +1,8 @@
 """Where rows begin and end in the cache, as forwards and moves of a log say.
 
-Contract: `Layout` walks through the events of the target's cache and answers for each entry of the
-table `rows`. A row begins where the K/V of its index 0 lies. What was given with a round counts
-instead. Not known here: whether any of it is right.
+Contract: `LoggedLayout` walks through the events of the target's cache and answers for each entry
+of the table `rows`. A row begins where the K/V of its index 0 lies. What was given with a round
+counts instead. Not known here: whether any of it is right.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from specviz.record.schema import PHASES, Array
 _SYNCHRONISE = PHASES.index("synchronise")
 
 
-class Layout:
+class LoggedLayout:
     """Starts and pending slots of N entries of the table `rows`, in their order.
 
     Attributes:

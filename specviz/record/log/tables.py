@@ -17,7 +17,7 @@ from specviz.record.log.events import MOVED, Moves, Placed, RoundEnd
 from specviz.record.log.fed import feed_tables
 from specviz.record.log.gaps import lacking
 from specviz.record.log.header import to_meta
-from specviz.record.log.layout import Layout
+from specviz.record.log.layout import LoggedLayout
 from specviz.record.log.requests import Requests
 from specviz.record.log.rows import joined, row_columns
 from specviz.record.schema import COLUMNS, MODELS, PHASES, Array, Table, TraceError
@@ -73,14 +73,14 @@ def _check_size(rounds: list[RoundEnd], num_draft_tokens: int) -> None:
         )
 
 
-def _layout(rounds: list[RoundEnd], rows: Table, events: list[Placed]) -> Layout:
+def _layout(rounds: list[RoundEnd], rows: Table, events: list[Placed]) -> LoggedLayout:
     of_target = [each for each in events if each.event.model == "target"]
     of_target.sort(key=lambda each: (each.round, PHASES.index(each.event.phase), each.step))
     given = {name: joined(rounds, name, (), -1) for name in _PLACES}
-    return Layout(len(rounds), rows, of_target, given)
+    return LoggedLayout(len(rounds), rows, of_target, given)
 
 
-def _round_columns(rounds: list[RoundEnd], rows: Table, layout: Layout) -> Table:
+def _round_columns(rounds: list[RoundEnd], rows: Table, layout: LoggedLayout) -> Table:
     batch = np.array([event.row.size for event in rounds])
     # Where the forwards do not say it: up to the last draft of the row that ends last.
     ends = np.zeros(len(rounds), np.int64)

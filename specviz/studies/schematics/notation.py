@@ -11,7 +11,7 @@ from specviz.studies.schematics.drawing import CELL, Cell, Drawing
 
 
 @dataclass(frozen=True)
-class Row:
+class DrawnRow:
     """A left-padded row in one round.
 
     Attributes:
@@ -31,7 +31,7 @@ class Row:
 class Example:
     """A round of some rows that end in one column."""
 
-    rows: Sequence[Row]
+    rows: Sequence[DrawnRow]
     K: int
 
     @property
@@ -42,16 +42,16 @@ class Example:
     def new_length(self) -> int:
         return max(row.n + row.gain for row in self.rows)
 
-    def start(self, row: Row) -> int:
+    def start(self, row: DrawnRow) -> int:
         """Return the slot of its token 0, which is its padding p."""
         return self.length - row.n
 
-    def d(self, row: Row) -> int:
+    def d(self, row: DrawnRow) -> int:
         """Return by how many slots its K/V moves; a negative d is a move to the left."""
         return self.new_length - self.length - row.gain
 
 
-EXAMPLE = Example((Row(n=6, a=2), Row(n=8, a=0)), K=3)
+EXAMPLE = Example((DrawnRow(n=6, a=2), DrawnRow(n=8, a=0)), K=3)
 PER_POSITION = (0.70, 0.49, 0.28)
 RATE, K = 0.7, 4
 STEP_MS, DRAFT_MS, VERIFY_MS, REST_MS = 10.0, 1.5, 14.0, 1.0
@@ -163,7 +163,7 @@ def drawing() -> Drawing:
     return picture
 
 
-def _say_gains(picture: Drawing, right: int, first: Row, second: Row) -> None:
+def _say_gains(picture: Drawing, right: int, first: DrawnRow, second: DrawnRow) -> None:
     picture.note(right, 130, f"gain = a + 1 = {first.gain}")
     picture.note(
         right,
@@ -178,27 +178,27 @@ def _say_gains(picture: Drawing, right: int, first: Row, second: Row) -> None:
     )
 
 
-def _draw_row(picture: Drawing, x: int, y: int, row: Row, label: str) -> None:
+def _draw_row(picture: Drawing, x: int, y: int, row: DrawnRow, label: str) -> None:
     drafts = [("✓", "accepted")] * row.a + [("x", "rejected")] * (EXAMPLE.K - row.a)
     text = [("t", "text")] * (row.n - 1) + [("t", "pending")]
     padding: list[Cell] = [("", "empty")] * EXAMPLE.start(row)
     picture.cells(x, y, [*padding, *text, *drafts], label)
 
 
-def _draw_index(picture: Drawing, x: int, y: int, row: Row) -> None:
+def _draw_index(picture: Drawing, x: int, y: int, row: DrawnRow) -> None:
     index = [(str(number), "none") for number in range(row.n + EXAMPLE.K)]
     picture.cells(x + CELL * EXAMPLE.start(row), y, index, "")
     picture.note(x - 10, y + 22, "position = index", "small", "end")
 
 
-def _draw_after(picture: Drawing, x: int, y: int, row: Row, label: str) -> None:
+def _draw_after(picture: Drawing, x: int, y: int, row: DrawnRow, label: str) -> None:
     n = row.n + row.gain
     padding: list[Cell] = [("", "empty")] * (EXAMPLE.new_length - n)
     text = [("t", "text")] * row.n + [("✓", "accepted")] * row.a
     picture.cells(x, y, [*padding, *text, ("+", "bonus")], label)
 
 
-def _alt(first: Row, second: Row) -> str:
+def _alt(first: DrawnRow, second: DrawnRow) -> str:
     return (
         f"Two left-padded rows of n = {first.n} and {second.n} tokens end in column L = "
         f"{EXAMPLE.length}, with K = {EXAMPLE.K} drafts behind them. Row 0 has start = p = "

@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from specviz import metrics
-from specviz.metrics import Run, check_recorded
+from specviz.metrics import RecordedRun, check_recorded
 from specviz.views.charts.canvas import WIDTH, Look, boxes, canvas, lines, texts, title
 from specviz.views.theme import BLUE, GREEN, Theme, ThemeName, solid, themed, tint
 
@@ -17,7 +17,7 @@ _READABLE_ROW = 12  # in lower rows nothing can be written
 _READABLE_CELL = 13
 
 
-def acceptance_map(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
+def acceptance_map(run: RecordedRun, *, theme: ThemeName = "auto") -> go.Figure:
     """Draw the number of accepted drafts a of each request in each of its rounds.
 
     Requests go down, each one's own rounds to the right, counted from 0. The mean acceptance
@@ -62,7 +62,7 @@ def acceptance_map(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
     return figure.update_layout(showlegend=False)
 
 
-def _accepted_per_request(run: Run) -> dict[int, list[int]]:
+def _accepted_per_request(run: RecordedRun) -> dict[int, list[int]]:
     """Return for each request its accepted drafts a, by rounds in which it gained tokens."""
     working = run.rows["gained"] > 0
     requests = run.rows["request"][working].tolist()
@@ -95,7 +95,7 @@ def _heatmap(grid: np.ndarray, theme: Theme, drafts: int, cell: float, row: floa
 
 
 def _mean_lengths(
-    run: Run, theme: Theme, left: float, middles: list[float], row: float
+    run: RecordedRun, theme: Theme, left: float, middles: list[float], row: float
 ) -> list[go.Bar | go.Scatter]:
     """Draw a bar and its value for each request: mean acceptance length, from 0."""
     means = metrics.requests(run)["mean_acceptance_length"].tolist()
@@ -115,7 +115,7 @@ def _mean_lengths(
     return [bars, heading, texts("mean values", ends, middles, values, 11.5, "right")]
 
 
-def acceptance_by_position(run: Run, *, theme: ThemeName = "auto") -> go.Figure:
+def acceptance_by_position(run: RecordedRun, *, theme: ThemeName = "auto") -> go.Figure:
     """Draw how often the draft at each position 1..K was accepted.
 
     A bar shows the share of all rounds (unconditional), a line the share of the rounds that

@@ -5,10 +5,10 @@ Contract: reads the counts of a Trace or a Result. Not known here: how a round i
 
 import numpy as np
 
-from specviz.metrics import Run, check_recorded
+from specviz.metrics import RecordedRun, check_recorded
 
 
-def pick_ragged_round(run: Run) -> int:
+def pick_ragged_round(run: RecordedRun) -> int:
     """Return the round that shows raggedness best; the first one of equals.
 
     Compared in this order: how many rows drafted and go on after the round, whether one row
@@ -25,7 +25,7 @@ def pick_ragged_round(run: Run) -> int:
     return scores.index(max(scores))
 
 
-def _raggedness(run: Run, round: int) -> tuple[int, int, int]:
+def _raggedness(run: RecordedRun, round: int) -> tuple[int, int, int]:
     """Return (rows that drafted and go on, how many of a = 0 and a = K occur, different a)."""
     drafting = (run.rows["round"] == round) & (run.rows["drafted"] > 0)
     accepted = run.rows["accepted"][drafting]

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from specviz import metrics
-from specviz.metrics import Run, check_recorded
+from specviz.metrics import RecordedRun, check_recorded
 from specviz.record.schema import PHASES
 from specviz.util.text import escape, shorten
 from specviz.util.validate import require_mapping
@@ -35,7 +35,7 @@ _NAME_COLUMNS = 40  # a longer name of a run is cut; in characters
 _SMALLEST = 1e-9  # avoids a division by zero where a record has no times
 
 
-def stage_bars(runs: Mapping[str, Run], *, theme: ThemeName = "auto") -> go.Figure:
+def stage_bars(runs: Mapping[str, RecordedRun], *, theme: ThemeName = "auto") -> go.Figure:
     """Draw the milliseconds of a round by phase, a bar for each run, beside its tokens per second.
 
     Args:
@@ -65,7 +65,7 @@ def stage_bars(runs: Mapping[str, Run], *, theme: ThemeName = "auto") -> go.Figu
 
 
 def _phase_bars(
-    runs: list[Run], theme: Theme, left: float, tops: Sequence[float]
+    runs: list[RecordedRun], theme: Theme, left: float, tops: Sequence[float]
 ) -> list[go.Bar | go.Scatter]:
     """Draw a bar of five segments for each run. A label that does not fit goes below."""
     measured = np.array([_ms_by_phase(run) for run in runs])  # (runs, phases), NaN: not logged
@@ -105,7 +105,7 @@ def _sum_words(total: float, is_known: np.ndarray) -> str:
     return f"<b>{total:.1f}</b>{'' if is_known.all() else ', other times were not logged'}"
 
 
-def _ms_by_phase(run: Run) -> list[float]:
+def _ms_by_phase(run: RecordedRun) -> list[float]:
     by_phase = metrics.stage_totals(run).set_index("phase")["ms_per_round"]
     return [float(by_phase[phase]) for phase in PHASES]
 
@@ -116,7 +116,9 @@ def _small_phases(times: np.ndarray, fits: np.ndarray) -> str:
     return " · ".join(f"{phase} {ms:.2f}" for phase, ms, inside in parts if not inside)
 
 
-def _speed_bars(runs: list[Run], theme: Theme, tops: Sequence[float]) -> list[go.Bar | go.Scatter]:
+def _speed_bars(
+    runs: list[RecordedRun], theme: Theme, tops: Sequence[float]
+) -> list[go.Bar | go.Scatter]:
     measured = [metrics.summary(run)["tokens_per_s"].iloc[0] for run in runs]
     speeds = np.nan_to_num(measured).tolist()
     widths = [speed * _SPEEDS_WIDTH / max(_SMALLEST, *speeds) for speed in speeds]

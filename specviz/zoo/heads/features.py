@@ -29,7 +29,7 @@ BATCH_WINDOWS = 8  # in a forward of the target
 
 
 @dataclass(frozen=True)
-class Features:
+class StoredFeatures:
     """Features on disk.
 
     Attributes:
@@ -86,7 +86,7 @@ def keep_features(
     *,
     dtype: torch.dtype = torch.float16,
     progress: bool = True,
-) -> Features:
+) -> StoredFeatures:
     """Compute the features of windows (n, T) and keep them in `folder`; reuse what lies there.
 
     Raises:
@@ -106,7 +106,7 @@ def keep_features(
             with replacing(path, alone=True) as partial:
                 save_file({"features": features}, partial, metadata=header)
         paths.append(path)
-    return Features(tokens, layers, tuple(paths))
+    return StoredFeatures(tokens, layers, tuple(paths))
 
 
 def _header(path: Path) -> dict[str, str] | None:

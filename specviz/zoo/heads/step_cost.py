@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from specviz.zoo.heads.contenders import Contender
-from specviz.zoo.heads.features import Features
+from specviz.zoo.heads.features import StoredFeatures
 from specviz.zoo.heads.loss import head_loss
 from specviz.zoo.heads.training import RATES, chain_steps, frozen, head_batches, new_head
 from specviz.zoo.train import learning_rate_factor, optimisers_for, update
@@ -24,7 +24,9 @@ TURNS = 9  # steps that are
 class Trial:
     """The first steps of a contender's training."""
 
-    def __init__(self, contender: Contender, target: PreTrainedModel, features: Features) -> None:
+    def __init__(
+        self, contender: Contender, target: PreTrainedModel, features: StoredFeatures
+    ) -> None:
         self.plan = contender.plan(WARM + TURNS)
         self.target = target
         self.head = new_head(contender.kind, target, self.plan, **contender.changes)
@@ -44,7 +46,7 @@ class Trial:
 def measure_steps(
     contenders: Sequence[Contender],
     target: PreTrainedModel,
-    features: Features,
+    features: StoredFeatures,
     *,
     progress: bool = True,
 ) -> list[float]:

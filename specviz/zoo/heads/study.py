@@ -24,7 +24,7 @@ from specviz.studies.machine import device_conditions
 from specviz.util.files import make_folder, write
 from specviz.util.validate import quoted_path, require_bool, require_int, require_positive
 from specviz.zoo.heads.contenders import PARTS, Contender, contenders_of
-from specviz.zoo.heads.features import Features, keep_features
+from specviz.zoo.heads.features import StoredFeatures, keep_features
 from specviz.zoo.heads.measure import Text, count_hits, greedy_texts
 from specviz.zoo.heads.pipeline import CONTINUATIONS, training_windows
 from specviz.zoo.heads.step_cost import measure_steps
@@ -136,7 +136,7 @@ def _command(budget: float, parts: Sequence[str], continuations: int) -> str:
 def planned_steps(
     contenders: Sequence[Contender],
     pair: Pair,
-    features: Features,
+    features: StoredFeatures,
     out: Path,
     budget: float,
     *,
@@ -172,7 +172,7 @@ def planned_steps(
 def trained(
     contender: Contender,
     pair: Pair,
-    features: Features,
+    features: StoredFeatures,
     texts: Sequence[Text],
     out: Path,
     planned: Mapping[str, Any],

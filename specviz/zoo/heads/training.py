@@ -34,10 +34,10 @@ from specviz.util.validate import (
     short,
 )
 from specviz.zoo.checkpoint import check_steps
-from specviz.zoo.heads.features import Features, keep_features
+from specviz.zoo.heads.features import StoredFeatures, keep_features
 from specviz.zoo.heads.loss import HeadBatch, head_loss
 from specviz.zoo.heads.measure import Text, measure_head
-from specviz.zoo.train import WARMUP_STEPS, Job, train_on
+from specviz.zoo.train import WARMUP_STEPS, TrainingJob, train_on
 
 RATES = (0.02, 2e-3)  # of Muon and AdamW
 UNROLL = 5  # steps of a chain, where the head has no limit
@@ -149,9 +149,9 @@ def new_head(kind: str, target: PreTrainedModel, plan: HeadPlan, **changes: Any)
 
 def job_of(
     name: str, folder: Path, target: PreTrainedModel, plan: HeadPlan, *, progress: bool = True
-) -> Job:
+) -> TrainingJob:
     """Return the training of a head, with its checkpoint `NAME.safetensors` in `folder`."""
-    return Job(
+    return TrainingJob(
         name=name,
         folder=folder,
         steps=plan.steps,
@@ -165,8 +165,8 @@ def job_of(
 
 
 def train_from(
-    features: Features,
-    job: Job,
+    features: StoredFeatures,
+    job: TrainingJob,
     head: DraftHead,
     target: PreTrainedModel,
     plan: HeadPlan,
@@ -247,7 +247,7 @@ def kept_layers(target: PreTrainedModel, layers: Sequence[int] = ()) -> tuple[in
 
 
 def head_batches(
-    features: Features, head: DraftHead, plan: HeadPlan, start: int
+    features: StoredFeatures, head: DraftHead, plan: HeadPlan, start: int
 ) -> Iterator[tuple[int, HeadBatch, int]]:
     """Yield (step, batch, tokens in it) from step `start` on. Each epoch has its own order."""
     count, length = features.tokens.shape

@@ -13,7 +13,7 @@ from torch import Tensor
 from specviz.engine.heads.settings import LAST
 from specviz.engine.models.pair import Pair
 from specviz.zoo.distil import continuations as written_by
-from specviz.zoo.heads.features import SHARD_WINDOWS, Features, keep_features
+from specviz.zoo.heads.features import SHARD_WINDOWS, StoredFeatures, keep_features
 from specviz.zoo.heads.mix import mix_windows
 from specviz.zoo.heads.pipeline import library_of
 from specviz.zoo.ladder.rungs import LENGTH, ROWS, STEP_TOKENS
@@ -36,7 +36,7 @@ def draft_windows(pair: Pair, count: int, folder: Path, *, progress: bool = True
 
 
 @dataclass(frozen=True)
-class Reading:
+class WindowFeatures:
     """The first windows with the target's features of them.
 
     Attributes:
@@ -44,7 +44,7 @@ class Reading:
         total: windows of an epoch.
     """
 
-    features: Features
+    features: StoredFeatures
     total: int
 
     def batches(self, steps: int, start: int) -> Iterator[tuple[int, Batch, int]]:
@@ -64,10 +64,10 @@ class Reading:
 
 def keep_reading(
     pair: Pair, windows: np.ndarray, steps: int, folder: Path, *, progress: bool = True
-) -> Reading:
+) -> WindowFeatures:
     """Compute the features that so many steps need and keep them in `folder`."""
     needed = -(-steps * STEP_TOKENS // (LENGTH * SHARD_WINDOWS)) * SHARD_WINDOWS
     read = windows[: min(needed, len(windows))]
-    return Reading(
+    return WindowFeatures(
         keep_features(pair.target, read, (LAST,), folder, progress=progress), len(windows)
     )

@@ -14,11 +14,11 @@ from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 from specviz.zoo.checkpoint import branch_checkpoint
-from specviz.zoo.ladder.data import Batch, Reading
+from specviz.zoo.ladder.data import Batch, WindowFeatures
 from specviz.zoo.ladder.muon import float32_optimisers
 from specviz.zoo.ladder.rungs import Rung, Size
 from specviz.zoo.models import build_model
-from specviz.zoo.train import Job, train_on
+from specviz.zoo.train import TrainingJob, train_on
 
 WARMUP = 10  # steps; the lowest mark has 16
 CHECKPOINT_EVERY = 64
@@ -29,7 +29,7 @@ def train_rung(
     rung: Rung,
     below: Rung | None,
     target: PreTrainedModel,
-    reading: Reading,
+    reading: WindowFeatures,
     folder: Path,
     *,
     progress: bool = True,
@@ -51,7 +51,7 @@ def train_rung(
         branch_checkpoint(folder / f"{below.name}.safetensors", trunk, rung.mark_steps)
     draft = new_draft(rung.size)
     job = partial(
-        Job,
+        TrainingJob,
         folder=folder,
         device=target.device,
         compile=False,
