@@ -207,7 +207,6 @@ def _force_move(monkeypatch: pytest.MonkeyPatch, method: str):
     monkeypatch.setattr(moving, "choose", lambda device, moves: method)
 
 
-@pytest.mark.slow
 def test_the_strategy_of_contributing(pair):
     """The example runs as it stands in the text, and on prompts that make rows ragged."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:

@@ -87,7 +87,6 @@ def alone(sampling: Any, max_new_tokens: int) -> list[list[int]]:
     ).tokens  # fmt: skip
 
 
-@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     st.integers(0, 2**30), st.integers(1, 8), st.integers(1, 5), st.sampled_from(VALID),

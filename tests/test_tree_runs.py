@@ -63,7 +63,6 @@ def check_text(
     return result
 
 
-@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 2**30), st.integers(1, 16), st.sampled_from(SHAPES),
