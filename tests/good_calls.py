@@ -870,7 +870,7 @@ def _studies() -> dict[str, Good]:
             {"max_prompt_tokens": "int", "prompts": "nested"},
         ),
         "ceilings.CeilingSizes": Good(
-            ceiling_study.Sizes, sizes, {"inner": "int", "seconds": "1.5 small"}
+            ceiling_study.CeilingSizes, sizes, {"inner": "int", "seconds": "1.5 small"}
         ),
         "ceilings.measure_ceilings": Good(
             ceiling_study.measure_ceilings,
