@@ -5,7 +5,7 @@ on for the options that no signature of their makers shows.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -113,7 +113,7 @@ def good_calls() -> dict[str, Good]:
     """By the names of `discovered`."""
     parts = (
         _decoding, _records, _logs, _views, _options, _benchmarks, _simulations, _servers, _tables,
-        _costs, _studies,
+        _costs, _formulas, _studies,
     )  # fmt: skip
     return {name: good for part in parts for name, good in part().items()}
 
@@ -795,6 +795,53 @@ def _costs() -> dict[str, Good]:
         ),
         "shapes.ModelShape.weight_bytes": Good(target.weight_bytes, {"dtype": "float32"}),
         "shapes.ModelShape.kv_bytes_per_slot": Good(target.kv_bytes_per_slot, {"dtype": "float32"}),
+    }
+
+
+def _formulas() -> dict[str, Good]:
+    target, draft = shapes.named_pair("qwen3-8b/0.6b")
+    measured = ceilings.Ceilings.load(ceilings.CPU_TABLE)
+    floor_of = roofline.Roofline(target, draft, measured)
+    case = cost.Case(floor_of, [2], 2, 5, 5, sv.strategy("eqspec"), [0.7, 0.5])
+    law = growth.Growth(0.0, 1.0, 1.0, 1.0, 1.0, samples=np.ones((1, 3)))
+    count = "number array"
+    fed = {"rows": 2, "tokens": 3}
+    numbers = (
+        "rows", "num_draft_tokens", "slots", "tokens", "moved", "entering", "prompt", "count",
+    )  # fmt: skip
+    fits = dict.fromkeys(numbers, count)
+    fits |= {"logits": "True", "working_set_bytes": count}
+    drafted = {"rows": 2, "num_draft_tokens": 2, "slots": 10}
+    along = Good(laws.LogLaw(1.0, 2.0).at, {"x": 1.0}, {"x": "1.5 small array tensor"})
+    return {
+        "ceilings.Ceilings.bandwidth_at": Good(
+            measured.bandwidth_at, {"working_set_bytes": 1.0}, fits
+        ),
+        "ceilings.Ceilings.matmul_at": Good(
+            measured.matmul_at, {"dtype": "float32", "rows": 1.0}, fits
+        ),
+        "floor.Floor.times": Good(floor.Floor().times, {"count": 2}, fits),
+        "floor.Floor.total": Good(floor.Floor().total, {"name": "seconds"}),
+        "laws.LogLaw.at": along,
+        "laws.SaturatingLaw.at": replace(along, call=laws.SaturatingLaw(1.0, 2.0, 0.5).at),
+        "growth.Growth.at": Good(law.at, {"batch_size": 2.0}, {"batch_size": "positive"}),
+        "growth.Growth.at_all": Good(law.at_all, {"batch_size": 2.0}, {"batch_size": "positive"}),
+        "roofline.Roofline.forward": Good(
+            floor_of.forward, {"shape": target, **fed, "slots": 10}, fits
+        ),
+        "roofline.Roofline.prefill": Good(floor_of.prefill, fed, fits),
+        "roofline.Roofline.drafting": Good(floor_of.drafting, drafted, fits),
+        "roofline.Roofline.verifying": Good(floor_of.verifying, drafted, fits),
+        "roofline.Roofline.accepting": Good(
+            floor_of.accepting, {"rows": 2, "num_draft_tokens": 2}, fits
+        ),
+        "roofline.Roofline.moving": Good(floor_of.moving, {"slots": 10}, fits),
+        "roofline.Roofline.phases": Good(floor_of.phases, drafted, fits),
+        "roofline.Roofline.phase_seconds": Good(floor_of.phase_seconds, drafted, fits),
+        "shapes.ModelShape.read_bytes": Good(target.read_bytes, {"dtype": "float32", **fed}, fits),
+        "shapes.ModelShape.flops": Good(target.flops, {**fed, "slots": 10}, fits),
+        "shapes.ModelShape.launches": Good(target.launches, {}, fits),
+        "cost.Case.moved": Good(case.moved, drafted, fits | {"num_draft_tokens": "count"}),
     }
 
 

@@ -140,7 +140,7 @@ def test_ceilings_that_cannot_be(values: dict[str, Any], message: str) -> None:
 
 def test_other_bad_input(tmp_path: Path) -> None:
     made = Ceilings(((1, 1.0),), {"float32": ((1, 1.0),)}, 0.0)
-    said = r"dtype must be a measured one \(float32\), got 'float16'; run .* --dtypes float16"
+    said = r"dtype must be a measured one \(float32\), got 'float16'; measure it with .* --dtypes"
     with pytest.raises(ValueError, match=said):
         made.matmul_at("float16", 1)
     said = r"measure them with specviz study ceilings --out .*none\.csv"

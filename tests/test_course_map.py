@@ -57,7 +57,9 @@ def test_the_core_road_takes_three_hours_at_most():
 
 
 @pytest.mark.parametrize("notebook", COURSE, ids=lambda each: each.name)
-def test_minutes_are_those_of_the_opening(notebook):
+def test_road_and_minutes_are_those_of_the_opening(notebook):
+    road = "Core road" if notebook.road == "core" else "Optional"
+    assert f"**{road}.** It takes an estimated " in opening(notebook.name)
     minutes = re.search(r"[Ii]t takes\b.* (\d+) minutes", opening(notebook.name))
     core = re.search(r"(\d+) for the core", opening(notebook.name))
     assert int(minutes[1]) == notebook.minutes

@@ -23,9 +23,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import specviz as sv
 from specviz.engine import sampling
 from specviz.engine.chooser import Chooser
+from specviz.engine.names import EXACT
 from specviz.engine.rejection import accept_drafts, draw, residual
 from specviz.engine.rng import Noise, unit
-from specviz.engine.sampling import EXACT
 from specviz.engine.strategies import STRATEGIES, Strategy
 
 each_coupling = pytest.mark.parametrize("coupling", EXACT)

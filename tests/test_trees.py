@@ -12,7 +12,7 @@ from tree_drafters import SHAPES, random_parents
 
 import specviz as sv
 from specviz.engine.chooser import Greedy, best_tokens
-from specviz.engine.sampling import COUPLINGS
+from specviz.engine.names import COUPLINGS
 from specviz.engine.trees.rejection import judge_children, sibling_ranks
 from specviz.engine.trees.shape import Tree, find_tree
 from specviz.engine.trees.walk import columns_of, follow

@@ -10,6 +10,7 @@ from typing import Any
 
 from specviz.bench.baselines import BASELINES, Baseline
 from specviz.engine.drafters import DRAFTERS, Drafter
+from specviz.engine.names import parse
 from specviz.engine.registry import changed, make
 from specviz.engine.selectors import SELECTORS, Selector
 from specviz.engine.strategies import STRATEGIES, Strategy
@@ -17,7 +18,6 @@ from specviz.util.validate import short
 
 # The arguments of `generate` that neither an axis of the grid nor the benchmark itself decides on.
 GENERATE_OPTIONS = {"compile", "deterministic", "graphs", "selector"}
-_CONSTANTS = {"true": True, "false": False, "none": None}
 
 
 @dataclass(frozen=True)
@@ -93,40 +93,6 @@ def verifier(entry: object) -> Selector:
     name, *rest = entry.split("+")
     _, options = parse(f"{name}:{','.join(rest)}")
     return make("selector", SELECTORS, name, options)
-
-
-def parse(text: str) -> tuple[str, dict[str, object]]:
-    """Split "name:option=value,option=value" into name and options.
-
-    Numbers, true, false and none become their values, a/b becomes a list.
-
-    Raises:
-        ValueError: an option has no value.
-    """
-    name, _, rest = text.partition(":")
-    options: dict[str, object] = {}
-    for part in rest.split(",") if rest else []:
-        option, _, value = part.partition("=")
-        if not option or not value:
-            raise ValueError(
-                f"the options in {text!r} must be option=value, got {part!r}; "
-                "write for instance exspec:window=32,fallback=wait"
-            )
-        options[option.strip()] = _value(value.strip())
-    return name.strip(), options
-
-
-def _value(text: str) -> object:
-    if text.lower() in _CONSTANTS:
-        return _CONSTANTS[text.lower()]
-    if "/" in text:
-        return [_value(part) for part in text.split("/")]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    return text
 
 
 def label(how: Strategy | Baseline | Drafter, options: Mapping[str, object] | None = None) -> str:

@@ -15,7 +15,10 @@ _LOOK = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
 
 
 class TimeLeft:
-    """Predicts how long the missing runs take, from those that have ended."""
+    """Predicts how long the missing runs take, from those that have ended.
+
+    tqdm's own estimate takes all runs to be equally long, but those of a small batch take longest.
+    """
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self._left = list(jobs)

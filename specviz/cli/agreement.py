@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from specviz.engine.names import STRATEGY_NAMES, require_known
 from specviz.prompts import load_prompts, spread
 from specviz.studies.arguments import (
     add_lengths,
@@ -39,6 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     check_models(options)
     check_counts(options, "num_draft_tokens", "max_new_tokens", "max_prompt_tokens", "batch_sizes")
+    for name in options.strategies or ():
+        require_known("strategy", STRATEGY_NAMES, name)
     check_table(options.out or Path("runs/agreement-float32.csv"))
     source = "bundled" if options.spec_bench is None else "spec_bench"
     prompts = spread(load_prompts(source, options.spec_bench), options.limit)

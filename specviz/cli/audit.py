@@ -11,6 +11,7 @@ from specviz.studies.arguments import (
     DTYPES,
     check_counts,
     check_device,
+    check_model,
     file_path,
     integer,
 )
@@ -81,6 +82,7 @@ def _check(options: argparse.Namespace) -> None:
     check_counts(options, "batch_size")
     check_counts(options, "num_draft_tokens", minimum=0)
     check_device(options.device)
+    check_model("target", options.target)
     if options.dtype is not None:
         require_choice("dtype", options.dtype, DTYPE_NAMES)
     for name in _FILES:

@@ -16,6 +16,13 @@ from specviz.cli.bench_check import (
 )
 from specviz.costs.acceptance import check_rates
 from specviz.costs.shapes import named_pair
+from specviz.engine.names import (
+    DRAFTER_NAMES,
+    STRATEGY_NAMES,
+    check_device_map,
+    parse,
+    require_known,
+)
 from specviz.prompts import load_prompts, spread
 from specviz.studies.arguments import (
     DEVICES,
@@ -37,6 +44,9 @@ from specviz.studies.arguments import (
 from specviz.studies.output import print_conditions, print_written
 from specviz.util.files import check_writable
 from specviz.util.validate import require_choice
+
+# The keys of BASELINES, which imports torch.
+BASELINE_NAMES = ("hf_generate", "hf_assisted", "openvino", "openvino_speculative")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,6 +116,7 @@ def run(options: argparse.Namespace) -> None:
         return
     _check(options)
     check_lines(options)
+    prompts = prompts_of(options)
 
     from specviz.bench import failures, readable, run_bench, sections
     from specviz.bench.report import save_report
@@ -114,7 +125,7 @@ def run(options: argparse.Namespace) -> None:
     path = options.out / "bench.csv"
     table, conditions = run_bench(
         pairs_of(options),
-        prompts_of(options),
+        prompts,
         grids_of(options),
         path,
         limit=options.limit,
@@ -148,6 +159,12 @@ def _check(options: argparse.Namespace) -> None:
         check_device(name)
     for name in options.shapes or ():
         named_pair(name)
+    for name in options.strategies or ():
+        require_known("strategy", (*STRATEGY_NAMES, *BASELINE_NAMES), parse(name)[0])
+    for name in options.drafters or ():
+        require_known("drafter", DRAFTER_NAMES, parse(name)[0])
+    if options.device_map is not None:
+        check_device_map(options.device_map, None)
     if options.rates is not None:
         check_rates(options.rates)
     check_table(options.out / "bench.csv")

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from specviz.costs.acceptance import check_rates
 from specviz.costs.ceilings import CPU_TABLE, Ceilings
 from specviz.costs.shapes import ModelShape, named_pair
+from specviz.engine.names import STRATEGY_NAMES, parse, require_known
 from specviz.studies.arguments import (
     DTYPE_NAMES,
     SHAPES,
     add_target_and_draft,
     check_counts,
+    check_model,
     file_path,
     integer,
     number,
@@ -50,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     named = _named_shapes(options)
+    for role in ("target", "draft"):
+        check_model(role, getattr(options, role))
     check_counts(options, "batch_sizes", "num_draft_tokens", "prompt_tokens", "max_new_tokens")
     require_choice("dtype", options.dtype, DTYPE_NAMES)
     if options.memory_gb is not None:
@@ -77,13 +81,13 @@ def _case(options: argparse.Namespace, named: Shapes | None) -> "Case":
     ceilings = Ceilings.load(options.ceilings)
     if options.rates is not None:
         check_rates(options.rates)
+    name, strategy_options = parse(options.strategy)
+    require_known("strategy", STRATEGY_NAMES, name)
 
-    from specviz.bench.methods import parse
     from specviz.costs.roofline import Roofline
     from specviz.engine.strategies import strategy
     from specviz.studies.cost import Case, shapes_of
 
-    name, strategy_options = parse(options.strategy)
     how = strategy(name, **strategy_options)
     embedded = Path(str(resources.files("specviz") / "zoo" / "weights"))
     target = embedded / "target" if options.target is None else options.target

@@ -2,6 +2,7 @@
 
 import argparse
 
+from specviz.engine.names import check_temperature
 from specviz.prompts import load_prompts
 from specviz.studies.arguments import (
     add_lengths,
@@ -31,6 +32,8 @@ def run(options: argparse.Namespace) -> None:
     check_models(options)
     check_counts(options, "num_draft_tokens", "max_new_tokens", "batch_size")
     check_counts(options, "seeds", minimum=0)
+    for temperature in options.temperatures:
+        check_temperature(temperature)
     check_table(options.out)
 
     from specviz.studies.couplings import couplings_of, measure_couplings

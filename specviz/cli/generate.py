@@ -6,6 +6,15 @@ from typing import Any
 
 import specviz as sv
 from specviz.cli.exit import check_finished
+from specviz.engine.names import (
+    COUPLINGS,
+    DRAFTER_NAMES,
+    SELECTOR_NAMES,
+    STRATEGY_NAMES,
+    check_temperature,
+    check_top_p,
+    require_known,
+)
 from specviz.studies.arguments import (
     add_lengths,
     add_models,
@@ -21,7 +30,7 @@ from specviz.studies.arguments import (
 from specviz.studies.output import print_table
 from specviz.util.files import check_writable, make_folder
 from specviz.util.text import harmless
-from specviz.util.validate import require_text
+from specviz.util.validate import require_choice, require_text
 
 _UNFINISHED = {
     "interrupted": " [interrupted]",
@@ -97,8 +106,22 @@ def _check(options: argparse.Namespace) -> None:
         if value is not None and options.temperature is None:
             option = name.replace("_", "-")
             raise ValueError(f"--{option} {value} needs a temperature; give --temperature too")
+    _check_names(options)
     if options.record is not None:
         check_writable(options.record)
+
+
+def _check_names(options: argparse.Namespace) -> None:
+    """Raise ValueError for a name that is unknown, and for numbers that no sampling has."""
+    require_known("strategy", STRATEGY_NAMES, options.strategy)
+    require_known("drafter", DRAFTER_NAMES, options.drafter)
+    require_known("selector", SELECTOR_NAMES, options.selector.partition("+")[0])
+    if options.temperature is not None:
+        check_temperature(options.temperature)
+    if options.top_p is not None:
+        check_top_p(options.top_p)
+    if options.coupling is not None:
+        require_choice("coupling", options.coupling, COUPLINGS)
 
 
 def _how(options: argparse.Namespace) -> dict[str, Any]:

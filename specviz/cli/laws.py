@@ -40,9 +40,11 @@ def run(options: argparse.Namespace) -> None:
     check_writable(options.out, folder=True)
 
     from specviz.zoo.ladder.charts import read_heads, write_charts
-    from specviz.zoo.ladder.study import CONTINUATIONS, study_laws
 
     heads = None if options.heads is None else read_heads(options.heads)
+
+    from specviz.zoo.ladder.study import CONTINUATIONS, study_laws
+
     tables, found = study_laws(
         options.out,
         sizes=options.sizes,

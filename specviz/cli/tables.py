@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from specviz.engine.names import DRAFTER_NAMES, require_known
 from specviz.prompts import load_prompts
 from specviz.studies.arguments import (
     add_models,
@@ -34,15 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     check_models(options)
     check_counts(options, "depth", "max_new_tokens")
+    require_known("drafter", DRAFTER_NAMES, options.drafter)
     check_writable(options.out)
     prompts = load_prompts(limit=options.limit)
 
-    from specviz.engine.drafters import drafter
     from specviz.simulation.tables import check_depth
     from specviz.studies.tables import make_table, summarise
 
     check_depth(options.depth)
-    drafter(options.drafter)  # raises ValueError if there is none
     table = make_table(
         load_models(options),
         prompts,

@@ -2,6 +2,7 @@
 
 import argparse
 
+from specviz.engine.names import check_temperature
 from specviz.prompts import load_prompts
 from specviz.studies.arguments import (
     add_models,
@@ -46,6 +47,8 @@ def run(options: argparse.Namespace) -> None:
     check_models(options)
     check_counts(options, "nodes", "batch_size", "max_new_tokens", "samples")
     check_counts(options, "seed", minimum=0)
+    if options.temperature is not None:
+        check_temperature(options.temperature)
     check_table(options.out)
     prompts = load_prompts(limit=options.limit)
 
@@ -80,8 +83,11 @@ def run(options: argparse.Namespace) -> None:
 def _growth(text: str) -> list[int]:
     """Return the numbers of a growth, as `compare_trees` takes them."""
     try:
-        return [int(part) for part in text.split(",")]
+        growth = [int(part) for part in text.split(",")]
     except ValueError:
+        growth = []
+    if len(growth) != 3:
         raise argparse.ArgumentTypeError(
             f"must be depth,width,children, got {short(text)}; pass for instance 6,3,3"
-        ) from None
+        )
+    return growth

@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from specviz.costs.checks import check_numbers
 from specviz.costs.shapes import Numbers
 from specviz.record.schema import Array
-from specviz.util.validate import is_finite, short
+from specviz.util.validate import short
 
 
 def check_rates(rates: Any, name: str = "rates") -> Array:
@@ -30,17 +31,6 @@ def check_rates(rates: Any, name: str = "rates") -> Array:
             " it; pass unconditional rates"
         )
     return found
-
-
-def check_numbers(name: str, values: Any) -> None:
-    """Raise ValueError unless `values` is a finite number >= 0, or an array of such."""
-    usable = is_finite(values) and values >= 0
-    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
-        usable = bool((np.isfinite(values) & (values >= 0)).all())
-    if not usable:
-        raise ValueError(
-            f"{name} must be a finite number >= 0 or an array, got {short(values)}; pass numbers"
-        )
 
 
 def realigned_rows(rows: Numbers, rates: Array | list[float]) -> Numbers:

@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from specviz.costs.checks import check_numbers
 from specviz.costs.shapes import Numbers
 from specviz.util.files import is_file
 from specviz.util.validate import (
     is_finite,
     is_list,
+    is_one_of,
     quoted_path,
     require_mapping,
     require_path,
@@ -72,6 +74,7 @@ class Ceilings:
 
         Interpolates between measured sizes. Beyond them the nearest one counts.
         """
+        check_numbers("working_set_bytes", working_set_bytes)
         return _interpolate(self.bandwidth, working_set_bytes)
 
     def matmul_at(self, dtype: str, rows: Numbers) -> Numbers:
@@ -80,12 +83,13 @@ class Ceilings:
         Raises:
             ValueError: the dtype was not measured.
         """
-        if dtype not in self.matmul:
+        if not is_one_of(dtype, self.matmul):
             measured = ", ".join(self.matmul) or "nothing"
             raise ValueError(
-                f"dtype must be a measured one ({measured}), got {dtype!r}; "
-                f"run specviz study ceilings --dtypes {dtype}"
+                f"dtype must be a measured one ({measured}), got {short(dtype)}; "
+                "measure it with specviz study ceilings --dtypes"
             )
+        check_numbers("rows", rows)
         return _interpolate(self.matmul[dtype], rows)
 
     @classmethod

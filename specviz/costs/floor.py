@@ -6,8 +6,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pandas as pd
 
+from specviz.costs.checks import check_numbers
 from specviz.costs.shapes import Numbers
-from specviz.util.validate import require_kind, require_mapping
+from specviz.util.validate import require_choice, require_kind, require_mapping
 
 BOUNDS = ("bandwidth", "compute", "launch")
 _COLUMNS = {
@@ -46,7 +47,11 @@ class Floor:
         return Floor(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def times(self, count: Numbers) -> "Floor":
-        """Return the floor of the same work done `count` times."""
+        """Return the floor of the same work done `count` times.
+
+        Raises ValueError unless that is a number >= 0, or an array with an entry a round.
+        """
+        check_numbers("count", count)
         return Floor(*(getattr(self, f.name) * count for f in fields(self)))
 
     @property
@@ -58,7 +63,8 @@ class Floor:
         return BOUNDS[int(np.argmax(seconds))]
 
     def total(self, name: str) -> float:
-        """Return the sum of an attribute over all rounds."""
+        """Return the sum of an attribute over all rounds. Raise ValueError if there is none."""
+        require_choice("name", name, [field.name for field in fields(self)])
         return float(np.sum(getattr(self, name)))
 
 

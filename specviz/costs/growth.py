@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from specviz.record.schema import Array
-from specviz.util.validate import is_real, require_bool, require_int, short
+from specviz.util.validate import is_real, require_bool, require_int, require_positive, short
 
 MIN_ROUNDS = 8  # rounds that a batch size needs to be counted
 MIN_RESAMPLES = 10
@@ -61,7 +61,11 @@ class GrowthLaw:
         return float(self.at_all(batch_size)[0])
 
     def at_all(self, batch_size: float) -> Array:
-        """Return the fitted time at B (1 + N,), followed by that of each resample."""
+        """Return the fitted time at B (1 + N,), followed by that of each resample.
+
+        Raises ValueError unless B is a number above 0.
+        """
+        require_positive("batch_size", batch_size)
         laws = np.vstack([[self.offset, self.scale, self.exponent], self.samples])
         offset, scale, exponent = laws.T
         grows = scale != 0

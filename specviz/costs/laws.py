@@ -29,8 +29,8 @@ class LogLaw:
     b: float
 
     def at(self, x: Any) -> Array:
-        """Return the law at x, numbers or one."""
-        found: Array = self.a + self.b * np.log(x)
+        """Return the law at x, numbers above 0 or one. Raise ValueError for others."""
+        found: Array = self.a + self.b * np.log(_places(x))
         return found
 
     @property
@@ -48,9 +48,23 @@ class SaturatingLaw:
     c: float
 
     def at(self, x: Any) -> Array:
-        """Return the law at x, numbers or one."""
-        found: Array = self.a - self.b * np.asarray(x, float) ** -self.c
+        """Return the law at x, numbers above 0 or one. Raise ValueError for others."""
+        found: Array = self.a - self.b * _places(x) ** -self.c
         return found
+
+
+def _places(x: Any) -> Array:
+    """Return x as an array of floats. Raise ValueError unless it holds numbers above 0."""
+    try:
+        found = np.asarray(x, float)
+    except (TypeError, ValueError, OverflowError):
+        found = np.zeros(1)
+    usable = found.ndim < 2 and found.size and (np.isfinite(found) & (found > 0)).all()
+    if isinstance(x, bool) or not usable:
+        raise ValueError(
+            f"x must be a number above 0, or a list of such, got {short(x)}; pass sizes"
+        )
+    return found
 
 
 def fit_log(x: Sequence[float] | Array, y: Sequence[float] | Array) -> LogLaw:

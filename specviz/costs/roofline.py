@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from specviz.costs.ceilings import Ceilings
+from specviz.costs.checks import check_all_numbers, check_numbers
 from specviz.costs.floor import Floor
 from specviz.costs.shapes import ModelShape, Numbers, itemsize
 from specviz.util.validate import require_bool, require_int, require_kind, require_positive
@@ -73,7 +74,11 @@ class Roofline:
         """Return the floor of one forward: B rows of q tokens that attend to T slots each.
 
         It is zero where rows or tokens are 0.
+
+        Raises ValueError, as all methods here, for a number that is negative or not finite.
         """
+        require_kind("shape", shape, ModelShape, "pass Roofline.target or Roofline.draft")
+        check_all_numbers(rows=rows, tokens=tokens, slots=slots)
         # Rounds go through as arrays, where an `if` is not possible: a round without rows or tokens
         # reads no weights and launches nothing.
         busy = np.sign(rows * tokens)
@@ -91,6 +96,7 @@ class Roofline:
 
         On average a token attends to half of the tokens.
         """
+        check_all_numbers(rows=rows, tokens=tokens)
         floors = [
             self.forward(shape, rows, tokens, tokens / 2, logits=False) for shape in self._shapes
         ]
@@ -98,6 +104,7 @@ class Roofline:
 
     def drafting(self, rows: Numbers, num_draft_tokens: Numbers, slots: Numbers) -> Floor:
         """Return the floor of K forwards of the draft and the choice of a token after each."""
+        check_all_numbers(rows=rows, num_draft_tokens=num_draft_tokens, slots=slots)
         if self.draft is None:
             return Floor()
         k = num_draft_tokens
@@ -114,10 +121,12 @@ class Roofline:
 
         K = 0 is a step of autoregressive decoding.
         """
+        check_numbers("num_draft_tokens", num_draft_tokens)
         return self.forward(self.target, rows, num_draft_tokens + 1, slots)
 
     def accepting(self, rows: Numbers, num_draft_tokens: Numbers) -> Floor:
         """Return the floor of the acceptance: reading the target's logits once, and arithmetic."""
+        check_all_numbers(rows=rows, num_draft_tokens=num_draft_tokens)
         logits = rows * (num_draft_tokens + 1) * self.target.vocabulary
         return self._traffic(logits * itemsize(self.dtype), ACCEPTING)
 
@@ -126,6 +135,7 @@ class Roofline:
 
         Each slot is read and written once, by one kernel for each layer's K and each V.
         """
+        check_numbers("slots", slots)
         bytes_per_slot = sum(shape.kv_bytes_per_slot(self.dtype) for shape in self._shapes)
         kernels = sum(2 * shape.layers for shape in self._shapes)
         return self._traffic(2 * slots * bytes_per_slot, kernels * np.sign(slots))
@@ -148,6 +158,7 @@ class Roofline:
             moved: slots that are realigned, all rows together; see `realigned_rows`.
             entering, prompt: rows that enter, and the tokens that each of them has to read.
         """
+        check_all_numbers(moved=moved, entering=entering, prompt=prompt)
         return {
             "schedule": self.prefill(entering, prompt),
             "draft": self.drafting(rows, num_draft_tokens, slots),

@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from specviz.costs.checks import check_all_numbers
 from specviz.costs.configs import read_config
 from specviz.util.validate import is_one_of, require_bool, require_int, short
 
@@ -233,6 +234,8 @@ class ModelShape:
         It reads all layers once, the tokens' own embeddings, and with `logits` the output
         embedding.
         """
+        check_all_numbers(rows=rows, tokens=tokens)
+        require_bool("logits", logits)
         count: Numbers = self.parameters - self._all_embeddings
         if logits:
             count += self.embedding_parameters
@@ -252,6 +255,8 @@ class ModelShape:
             rows, tokens, slots: B rows of q tokens, each of which attends to T slots.
             logits: whether the output embedding is applied to every token.
         """
+        check_all_numbers(rows=rows, tokens=tokens, slots=slots)
+        require_bool("logits", logits)
         weights = self.layers * self.matrix_parameters
         if logits:
             weights += self.embedding_parameters
@@ -265,6 +270,7 @@ class ModelShape:
         sums. Unfused code launches several times as many. Code that fuses sums and norms launches
         fewer.
         """
+        require_bool("logits", logits)
         layer = self.fused + self.norms + 5
         if self.head_norms:
             layer += 2

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
-from specviz.util.validate import short
+from specviz.engine.names import require_known
 
 T = TypeVar("T")
 _PLAIN = (bool, int, float, str, list, tuple, type(None))
@@ -33,17 +33,13 @@ def plain_options(made: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if isinstance(value, _PLAIN)}
 
 
-def make(kind: str, known: Mapping[str, type[T]], name: object, options: Mapping[str, Any]) -> T:
+def make(kind: str, known: Mapping[str, type[T]], name: str, options: Mapping[str, Any]) -> T:
     """Return an object of the class that is registered as `name` in `known`, made with `options`.
 
     Raises:
         ValueError: the name or an option is unknown; the message lists the known ones.
     """
-    if not isinstance(name, str) or name not in known:
-        raise ValueError(
-            f"{kind}={short(name)} is unknown; choose one of {', '.join(sorted(known))}, "
-            "or pass an object of your own"
-        )
+    require_known(kind, known, name)
     chosen = known[name]
     offered = sorted(field.name for field in fields(chosen)) if is_dataclass(chosen) else []
     unknown = sorted(set(options) - set(offered))

@@ -15,8 +15,9 @@ from scipy.optimize import nnls
 PRIOR_WEIGHT = 5
 # Relative error of a single time, as on a machine that does little else.
 NOISE = 0.1
-# Times of a size that count; older ones are forgotten, since texts grow and other loads change.
-KEPT_TIMES = 16
+# Times of a size that count, so that they outweigh its guess three to one at most. Older ones are
+# forgotten, since texts grow and other loads change.
+KEPT_TIMES = 3 * PRIOR_WEIGHT
 # Times after which a size is measured well enough to draw a line through it.
 ENOUGH = 2
 

@@ -19,17 +19,14 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 
 from specviz.engine.chooser import Chooser, best_tokens
 from specviz.engine.gumbel import Gumbel
+from specviz.engine.names import COUPLINGS, check_temperature, check_top_p
 from specviz.engine.rejection import accept_drafts, draw, residual
 from specviz.engine.rng import ACCEPT, CHILDREN, DRAFT, RESIDUAL, Noise
 from specviz.engine.trees.rejection import judge_children, sibling_ranks
 from specviz.engine.trees.shape import Tree
 from specviz.engine.trees.walk import Walk, follow, walk_to
 from specviz.engine.typical import Typical, thresholds
-from specviz.util.validate import is_real, require_choice, require_int, require_kind, short
-
-EXACT = ("rejection", "gumbel")
-COUPLINGS = (*EXACT, "typical")
-MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-5, 1e5  # scores beyond these would leave float32's range
+from specviz.util.validate import require_choice, require_int, require_kind
 
 
 @dataclass(frozen=True)
@@ -60,24 +57,13 @@ class SamplingParams:
     delta: float | None = None
 
     def __post_init__(self) -> None:
-        temperature = self.temperature
-        if not is_real(temperature) or not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:
-            raise ValueError(
-                f"temperature must be a number from {MIN_TEMPERATURE} to {MAX_TEMPERATURE}, "
-                f"got {short(temperature)}; pass one, or sampling=None for greedy decoding"
-            )
         # Plain numbers, also where numpy's were passed: they are recorded.
-        object.__setattr__(self, "temperature", float(temperature))
+        object.__setattr__(self, "temperature", check_temperature(self.temperature))
         if self.top_k is not None:
             remedy = "pass for instance 50, or None for all tokens"
             object.__setattr__(self, "top_k", require_int("top_k", self.top_k, remedy=remedy))
         if self.top_p is not None:
-            if not is_real(self.top_p) or not 0 < self.top_p <= 1:
-                raise ValueError(
-                    f"top_p must be a number above 0 and at most 1, got {short(self.top_p)}; "
-                    "pass for instance 0.9, or None for all tokens"
-                )
-            object.__setattr__(self, "top_p", float(self.top_p))
+            object.__setattr__(self, "top_p", check_top_p(self.top_p))
         require_choice("coupling", self.coupling, COUPLINGS)
         for name, value in thresholds(self.coupling, self.epsilon, self.delta).items():
             object.__setattr__(self, name, value)

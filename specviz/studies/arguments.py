@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specviz.engine.names import AUTO, check_device_map
 from specviz.util.files import check_writable
 from specviz.util.validate import is_list, require_choice, require_int, short, shown_path
 
@@ -129,11 +130,23 @@ def add_out(parser: argparse.ArgumentParser, default: str | None = None) -> None
 
 
 def check_target_and_draft(options: argparse.Namespace) -> None:
-    """Raise ValueError if only one of --target and --draft is given."""
+    """Raise ValueError or FileNotFoundError if only one of --target and --draft is given, or if one
+    is neither a model's folder nor a hub id.
+    """
     if options.target is not None and options.draft is None:
         raise ValueError(f"--target {shown_path(options.target)} needs a draft; give --draft too")
     if options.draft is not None and options.target is None:
         raise ValueError(f"--draft {shown_path(options.draft)} needs a target; give --target too")
+    for role in ("target", "draft"):
+        check_model(role, getattr(options, role))
+
+
+def check_model(role: str, name: str | None) -> None:
+    """Raise ValueError or FileNotFoundError for a name that no model can have. None is accepted."""
+    if name is not None:
+        from specviz.engine.models.hub import check_name
+
+        check_name(role, name)
 
 
 def check_models(options: argparse.Namespace) -> None:
@@ -145,6 +158,8 @@ def check_models(options: argparse.Namespace) -> None:
     check_device(options.device)
     if options.dtype is not None:
         require_choice("dtype", options.dtype, DTYPE_NAMES)
+    if options.device_map is not None:
+        check_device_map(options.device_map, options.device)
 
 
 def check_device(name: str | None) -> None:
@@ -163,16 +178,20 @@ def check_dtypes(names: object) -> None:
 
 def check_counts(options: argparse.Namespace, *names: str, minimum: int = 1) -> None:
     """Raise ValueError unless these options hold ints >= `minimum`: each one, a list of them, or
-    None.
-
-    A word such as "auto", which `int_or_word` leaves, is checked with the run's options.
+    None. Where `int_or_word` reads an option, "auto" will do, too.
     """
     for name in names:
         value = getattr(options, name)
         values = dict(enumerate(value)) if isinstance(value, list) else {None: value}
         for place, each in values.items():
-            if each is not None and not isinstance(each, str):
-                require_int(name if place is None else f"{name}[{place}]", each, minimum)
+            called = name if place is None else f"{name}[{place}]"
+            if isinstance(each, str) and each != AUTO:
+                raise ValueError(
+                    f"{called} must be an int >= {minimum} or {AUTO!r}, got {short(each)}; "
+                    f"pass for instance 5, or {AUTO!r}"
+                )
+            if each is not None and each != AUTO:
+                require_int(called, each, minimum)
 
 
 def check_table(path: Path | None) -> None:

@@ -13,6 +13,7 @@ from transformers import AutoConfig
 
 from specviz.costs.acceptance import check_rates, realigned_rows
 from specviz.costs.breakeven import Costs, best_num_draft_tokens, speculation
+from specviz.costs.checks import check_all_numbers
 from specviz.costs.floor import floors
 from specviz.costs.memory import ALWAYS, largest_batch, memory, peak_bytes
 from specviz.costs.roofline import Roofline
@@ -83,7 +84,12 @@ class Case:
         return self.prompt_tokens + self.max_new_tokens / 2 + self.num_draft_tokens
 
     def moved(self, rows: Numbers, num_draft_tokens: Numbers, slots: Numbers) -> Numbers:
-        """Return slots that a round realigns, on average."""
+        """Return slots that a round realigns, on average.
+
+        Raises ValueError unless K is an int >= 0, and B and T are numbers >= 0 or arrays of such.
+        """
+        check_all_numbers(rows=rows, slots=slots)
+        require_int("num_draft_tokens", num_draft_tokens, 0)
         if self.how.name not in REALIGNING or not num_draft_tokens:
             return 0.0
         if self.rates is None:

@@ -13,9 +13,10 @@ from tqdm.auto import tqdm
 
 from specviz.engine.events import Accepted, Verified
 from specviz.engine.models.pair import Pair
+from specviz.engine.names import COUPLINGS, EXACT
 from specviz.engine.requests import Prompt
 from specviz.engine.run import check_pair, decode
-from specviz.engine.sampling import COUPLINGS, EXACT, SamplingParams
+from specviz.engine.sampling import SamplingParams
 from specviz.generation.generate import generate
 from specviz.util.files import conditions
 from specviz.util.validate import require_bool, require_ints, require_kind, require_list

@@ -9,23 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
 from specviz.costs.ceilings import Ceilings
 from specviz.costs.roofline import Roofline
 from specviz.costs.shapes import named_pair
-from specviz.engine.models.pair import Pair
-from specviz.engine.requests import Prompt
-from specviz.engine.strategies import strategy
-from specviz.generation.generate import generate, generate_interleaved
 from specviz.prompts import load_prompts
 from specviz.record.trace import Trace
 from specviz.simulation import Acceptance, Costs
 from specviz.studies.arguments import load_models
 from specviz.util.files import conditions
 from specviz.util.validate import require_int
+
+if TYPE_CHECKING:
+    from specviz.engine.models.pair import Pair
+    from specviz.engine.requests import Prompt
 
 DEFAULT_K = 5
 RECORDED = ("autoregressive", "inplace", "eqspec", "exspec")
@@ -50,8 +50,8 @@ class Inputs:
 
 
 def record_runs(
-    pair: Pair,
-    prompts: Sequence[Prompt],
+    pair: "Pair",
+    prompts: "Sequence[Prompt]",
     *,
     batch_size: int = 8,
     num_draft_tokens: int = DEFAULT_K,
@@ -67,6 +67,10 @@ def record_runs(
     Args:
         halves: run everything on each half of the prompts, and at B = 2 too.
     """
+    # Here, because simulating needs no torch.
+    from specviz.engine.strategies import strategy
+    from specviz.generation.generate import generate, generate_interleaved
+
     sizes = {1, max(1, require_int("batch_size", batch_size) // 2), batch_size}
     if halves:
         sizes.add(min(2, batch_size))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 
 import pandas as pd
 
-from specviz.bench.methods import parse
+from specviz.engine.names import parse
 from specviz.simulation import (
     Acceptance,
     Policy,

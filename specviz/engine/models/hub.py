@@ -43,9 +43,14 @@ class Source:
         Raises:
             ValueError: the model cannot be loaded; says why.
         """
+        local = self.files is None
+        if "use_safetensors" in arguments:
+            # With peft installed, transformers looks for an adapter, and asks the hub unless this
+            # says that it should not.
+            arguments["adapter_kwargs"] = {"local_files_only": local}
         try:
             return kind.from_pretrained(
-                self.name, local_files_only=self.files is None, trust_remote_code=False, **arguments
+                self.name, local_files_only=local, trust_remote_code=False, **arguments
             )
         except (OSError, ValueError) as error:
             if "use_safetensors" in arguments:
@@ -70,13 +75,12 @@ class Source:
             )
 
 
-def find(role: str, name: object) -> Source:
-    """Find the model called `name`, a hub id or a local folder.
+def check_name(role: str, name: object) -> bool:
+    """Return whether `name` is a hub id, and not a local folder with a model. Asks no hub.
 
     Raises:
-        ValueError: `name` cannot be a name, the hub has no such model, or the hub cannot be reached
-            and the model is not in its local cache.
-        FileNotFoundError: the folder does not exist, or holds no model.
+        ValueError: `name` cannot be a name.
+        FileNotFoundError: it is neither, or the folder holds no model.
     """
     if not isinstance(name, str | Path) or not str(name):
         raise ValueError(
@@ -87,19 +91,33 @@ def find(role: str, name: object) -> Source:
     local = not isinstance(name, str) or name.startswith((".", "~", "/"))
     # What is longer than a hub id is for the hub's own check to refuse, and may be no file's name.
     if not local and not has_config and (len(str(name)) > MAX_HUB_ID or not folder.exists()):
-        return _find_on_hub(role, str(name))
+        _check_hub_id(role, str(name))
+        return True
     if not has_config:
         raise FileNotFoundError(
             f"{role}={quoted_path(name)} is not a folder that holds a model (a config.json); "
             "check the path"
         )
-    files = frozenset(path.name for path in folder.iterdir())
+    return False
+
+
+def find(role: str, name: object) -> Source:
+    """Find the model called `name`, a hub id or a local folder.
+
+    Raises:
+        ValueError: `name` cannot be a name, the hub has no such model, or the hub cannot be reached
+            and the model is not in its local cache.
+        FileNotFoundError: the folder does not exist, or holds no model.
+    """
+    if check_name(role, name):
+        return _find_on_hub(role, str(name))
+    files = frozenset(path.name for path in Path(str(name)).iterdir())
     source = Source(role, str(name), files, "check that all its files are there")
     source.check_safetensors()
     return source
 
 
-def _find_on_hub(role: str, name: str) -> Source:
+def _check_hub_id(role: str, name: str) -> None:
     try:
         validate_repo_id(name)
     except HFValidationError:
@@ -107,6 +125,9 @@ def _find_on_hub(role: str, name: str) -> Source:
             f"{role}={quoted_path(name)} is neither a folder nor a hub id (owner/name); "
             "check the path"
         ) from None
+
+
+def _find_on_hub(role: str, name: str) -> Source:
     try:
         siblings = HfApi().model_info(name, timeout=HUB_SECONDS).siblings or ()
     except RepositoryNotFoundError:

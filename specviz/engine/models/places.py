@@ -5,9 +5,8 @@ from collections.abc import Mapping
 import torch
 from transformers.utils import is_accelerate_available
 
+from specviz.engine.names import DEVICE_MAPS, check_device_map
 from specviz.util.validate import short
-
-DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 
 DeviceMap = str | Mapping[str, int | str]
 
@@ -55,21 +54,11 @@ def check_places(device_map: DeviceMap | None, device: str | None) -> torch.devi
 
 
 def _check_device_map(device_map: object, device: str | None) -> None:
-    names = ", ".join(DEVICE_MAPS)
-    if device is not None:
-        raise ValueError(
-            f"device={short(device)} and device_map={short(device_map)} exclude each other; "
-            "leave one out"
-        )
-    if isinstance(device_map, str) and device_map not in DEVICE_MAPS:
-        raise ValueError(
-            f"device_map={short(device_map)} is unknown; choose one of {names}, or a dict from "
-            "modules to devices; for one device pass device="
-        )
+    check_device_map(device_map, device)
     if not isinstance(device_map, str | Mapping) or not device_map:
         raise ValueError(
             f"device_map must be a str or a dict, got {short(device_map)}; "
-            f"pass one of {names}, or a dict from modules to devices"
+            f"pass one of {', '.join(DEVICE_MAPS)}, or a dict from modules to devices"
         )
     if isinstance(device_map, Mapping):
         for place in device_map.values():
