@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
+from specviz.bench import read_table
 from specviz.bench.equal_lines import CLOSE, LINES
 from specviz.bench.marks import LETTERS
 
@@ -275,6 +277,21 @@ def test_texts_in_bfloat16_are_quoted_as_measured() -> None:
     for name in ("eqspec", "exspec"):
         assert f"at B = 8: {plain['exact_match'][name]:.0%} of 96".replace("%", " %") in RESULTS
         assert plain["near_ties"][name] == plain["divergences"][name]
+
+
+def test_tables_of_studies_are_refused_and_keep_what_the_page_says() -> None:
+    """The check cannot read them. Texts and K of their ways are the same."""
+    for name in ("overlap", "memory", "chat"):
+        with pytest.raises(ValueError, match="must be the table of a benchmark"):
+            read_table(ROOT / "figures" / "data" / f"{name}.csv")
+        assert f"| [{name}.csv]" in PAGE
+    for name in ("memory", "chat"):
+        assert data(name)["same_text"].all()
+    drafts = data("memory")["num_draft_tokens"]
+    assert set(drafts[data("memory")["method"] == "speculative"]) == {"5"}
+    memory = data("memory").dropna(subset="percent")
+    budgets = memory.groupby("percent")["budget_mb"]
+    assert (budgets.min() == budgets.max()).all()
 
 
 def test_what_was_not_measured_says_so() -> None:
