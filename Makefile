@@ -20,9 +20,11 @@ SHARE ?= 1
 NBVAL = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope --nbval
 CORE_NOTEBOOKS := $(wildcard notebooks/0[0-3]_*.ipynb)
 NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
+# Linux only; elsewhere a notebook may take all cores.
+TWO_CORES = $(shell command -v taskset > /dev/null && echo taskset -c 0,1)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test lowest unit browser nightly fuzz soak lint types check-notebooks planted notebooks figures course bench survey agreement paint js licences wheel clean
+.PHONY: help lab demo test lowest unit browser nightly fuzz soak lint types check-notebooks time-notebooks planted notebooks figures course bench survey agreement paint js licences wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -54,6 +56,14 @@ browser: $(READY_FOR_ALL) ## the tests that need Chromium or Chrome
 
 check-notebooks: $(READY) ## run every notebook again and compare with its stored outputs
 	$(NBVAL) $(NOTEBOOKS)
+
+time-notebooks: $(READY) ## run the notebooks on two cores, one after the other, and print the seconds of each: at most 60; NOTEBOOKS=... for some
+	@for each in $(NOTEBOOKS); do \
+	  begin=$$(date +%s); \
+	  $(TWO_CORES) $(BIN)/jupyter nbconvert --to notebook --execute --stdout --log-level ERROR \
+	    --ExecutePreprocessor.kernel_name=python3 $$each > /dev/null || exit 1; \
+	  echo "$$(($$(date +%s) - begin)) s  $$each"; \
+	done
 
 lowest: .venv-lowest/.installed ## a part of the tests with the oldest supported transformers and its hub library
 	.venv-lowest/bin/python -m pip check

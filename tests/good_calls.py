@@ -803,7 +803,7 @@ def _formulas() -> dict[str, Good]:
     measured = ceilings.Ceilings.load(ceilings.CPU_TABLE)
     floor_of = roofline.Roofline(target, draft, measured)
     case = cost.Case(floor_of, [2], 2, 5, 5, sv.strategy("eqspec"), [0.7, 0.5])
-    law = growth.Growth(0.0, 1.0, 1.0, 1.0, 1.0, samples=np.ones((1, 3)))
+    law = growth.GrowthLaw(0.0, 1.0, 1.0, 1.0, 1.0, samples=np.ones((1, 3)))
     count = "number array"
     fed = {"rows": 2, "tokens": 3}
     numbers = (
@@ -824,8 +824,8 @@ def _formulas() -> dict[str, Good]:
         "floor.Floor.total": Good(floor.Floor().total, {"name": "seconds"}),
         "laws.LogLaw.at": along,
         "laws.SaturatingLaw.at": replace(along, call=laws.SaturatingLaw(1.0, 2.0, 0.5).at),
-        "growth.Growth.at": Good(law.at, {"batch_size": 2.0}, {"batch_size": "positive"}),
-        "growth.Growth.at_all": Good(law.at_all, {"batch_size": 2.0}, {"batch_size": "positive"}),
+        "growth.GrowthLaw.at": Good(law.at, {"batch_size": 2.0}, {"batch_size": "positive"}),
+        "growth.GrowthLaw.at_all": Good(law.at_all, {"batch_size": 2.0}, {"batch_size": "positive"}),
         "roofline.Roofline.forward": Good(
             floor_of.forward, {"shape": target, **fed, "slots": 10}, fits
         ),

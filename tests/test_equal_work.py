@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from bench_rows import HOSTILE, row
 from conftest import make_pair, make_prompts
 
@@ -21,6 +22,7 @@ from specviz.bench.equal_work import method_of
 from specviz.bench.marks import LETTERS
 from specviz.bench.outcome import SharedWork, reference_of
 from specviz.bench.report import report
+from specviz.bench.resources import MemoryMeter
 from specviz.cli.main import main
 from specviz.util.files import save_measured
 
@@ -450,6 +452,22 @@ def test_memory_is_that_of_the_weights_and_the_run(
     assert memory["inplace", "model", 2] < memory["exspec:window=4", "model", 2]
     # K/V of the draft and its weights are what lookup does without.
     assert memory["inplace", "lookup", 3] < memory["inplace", "model", 3] - weights["draft"]
+
+
+def test_on_cuda_what_the_allocator_keeps_for_later_is_no_memory_of_a_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Allocated bytes count, from where the run began. Reserved ones are those of earlier runs."""
+    held = {"memory_allocated": 4e6, "max_memory_allocated": 9e6}
+    held |= {"memory_reserved": 70e6, "max_memory_reserved": 80e6}
+    for name, size in held.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, size=size: size)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda *_: None)
+    meter = object.__new__(MemoryMeter)
+    vars(meter).update(peak_mb=None, _weights=3e6, _gpus=[0], _before=0, _watch=None, _known=True)
+    with meter:
+        pass
+    assert meter.peak_mb == 9 - 4 + 3
 
 
 def test_a_stored_table_is_judged_like_the_one_in_memory(

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
+from specviz.bench import read_table
 from specviz.bench.equal_lines import CLOSE, LINES
 from specviz.bench.marks import LETTERS
 
@@ -224,6 +226,72 @@ def test_lanes_are_quoted_as_measured() -> None:
     for entry in table.itertuples():
         assert f"| {entry.batch_size} | {entry.draft_ms:.1f} |" in section
         assert f"| {entry.efficiency:.2f} |" in section
+
+
+def test_what_lanes_should_gain_is_quoted_as_measured() -> None:
+    """Predicted beside measured, latencies, the missed goal, and when splitting a batch loses."""
+    table = data("overlap")
+    _, _, section = RESULTS.partition("## Two lanes")
+    section = " ".join(section.partition("\n## ")[0].split())
+    for e in table.itertuples():
+        gains = f"{e.predicted_gain:.2f} | {e.simulated_gain:.2f} | {e.gain:.2f} "
+        span = f"({e.gain_low:.2f} to {e.gain_high:.2f})"
+        needed = f"{e.efficiency:.2f} | {1 / e.predicted_gain:.2f} |"
+        assert f"| {e.batch_size} | {gains}{span} | {needed}" in section
+        ends = [e.two_p50_s, e.two_p99_s, e.one_p50_s, e.one_p99_s, e.half_p50_s, e.half_p99_s]
+        assert f"| {e.batch_size} | {' | '.join(f'{end:.1f}' for end in ends)} |" in section
+    at = table.set_index("batch_size")
+    assert f"efficiency of 0.85, and {at['efficiency'][16]:.2f} was measured" in section
+    below = at["efficiency"] * at["predicted_gain"] < 1
+    assert below.index[below].tolist() == [4, 8, 16]
+    assert "at 4, 8 and 16 rows it is below what is needed" in section
+    v1, v0 = np.polyfit(table["batch_size"] / 2, table["verify_ms"], 1)
+    assert f"has v0 = {v0:.1f} ms and v1 = {v1:.1f} ms" in section
+    drafting = at["draft_ms"][[8, 16, 32]]  # of lanes with 4, 8 and 16 rows
+    first, second, third = (f"{value:.1f}" for value in drafting)
+    assert f"Drafting takes {first}, {second} and {third} ms for 4, 8 and 16 rows" in section
+    assert (drafting > v0).all()
+    longer = {p: at[f"two_p{p}_s"] > at[f"one_p{p}_s"] for p in (50, 99)}
+    assert longer[50].tolist() == [True, True, False, False]
+    assert longer[99].tolist() == [True, True, True, False]
+    for p in (50, 99):
+        assert (at[f"two_p{p}_s"] > at[f"half_p{p}_s"])[[16, 32]].all()
+
+
+def test_what_scylla_would_predict_is_that_of_the_ladder() -> None:
+    fits = data("laws-fits")
+    fits = fits[(fits["num_draft_tokens"] == "16") & (fits["over"] == "tokens")]
+    slopes = fits["per_doubling"]
+    text = " ".join(RESULTS.split())
+    few, many = 1.5 / slopes.max(), 2.2 / slopes.min()
+    assert f"1.5 to 2.2 tokens more take {few:.0f} to {many:.0f} doublings" in text
+    few, many = 0.3 / slopes.max(), 0.3 / slopes.min()
+    assert f"0.3 take {few:.0f} to {many:.0f}." in text
+    tokens = data("laws-drafts")["tokens"].max()
+    assert f"after {np.log2(7.4e6 / tokens):.1f} doublings" in text
+
+
+def test_texts_in_bfloat16_are_quoted_as_measured() -> None:
+    table = data("agreement-bfloat16")
+    plain = table[~table["deterministic"] & (table["batch_size"] == 8)].set_index("strategy")
+    for name in ("eqspec", "exspec"):
+        assert f"at B = 8: {plain['exact_match'][name]:.0%} of 96".replace("%", " %") in RESULTS
+        assert plain["near_ties"][name] == plain["divergences"][name]
+
+
+def test_tables_of_studies_are_refused_and_keep_what_the_page_says() -> None:
+    """The check cannot read them. Texts and K of their ways are the same."""
+    for name in ("overlap", "memory", "chat"):
+        with pytest.raises(ValueError, match="must be the table of a benchmark"):
+            read_table(ROOT / "figures" / "data" / f"{name}.csv")
+        assert f"| [{name}.csv]" in PAGE
+    for name in ("memory", "chat"):
+        assert data(name)["same_text"].all()
+    drafts = data("memory")["num_draft_tokens"]
+    assert set(drafts[data("memory")["method"] == "speculative"]) == {"5"}
+    memory = data("memory").dropna(subset="percent")
+    budgets = memory.groupby("percent")["budget_mb"]
+    assert (budgets.min() == budgets.max()).all()
 
 
 def test_what_was_not_measured_says_so() -> None:

@@ -102,6 +102,32 @@ def test_branches_leave_one_trunk(toy: Callable[..., Any], tmp_path: Path) -> No
     )
 
 
+def test_all_sizes_read_the_same_and_nothing_that_is_held_out(
+    toy: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same windows in the same order, one vocabulary, and no file that prompts are cut from."""
+    loss = training.distillation_from
+    read: dict[int, list[bytes]] = {}  # by layers
+    vocabularies = set()
+
+    def noted(draft: Any, target: Any, batch: Any) -> Any:
+        read.setdefault(draft.config.num_hidden_layers, []).append(batch[0].numpy().tobytes())
+        vocabularies.add((draft.config.vocab_size, target.config.vocab_size))
+        return loss(draft, target, batch)
+
+    monkeypatch.setattr(training, "distillation_from", noted)
+    toy(tmp_path / "plain")
+    assert read.pop(2) == read.pop(1)
+    assert len({size for pair in vocabularies for size in pair}) == 1
+    before = data.draft_windows(study.load_pair(), 8, tmp_path / "plain", progress=False)
+    files = pipeline.read_corpus()
+    held_out = SourceFile("held.py", make_source(9) * 3, held_out=True, is_test=False)
+    monkeypatch.setattr(pipeline, "read_corpus", lambda: [*files, held_out])
+    (tmp_path / "more").mkdir()
+    after = data.draft_windows(study.load_pair(), 8, tmp_path / "more", progress=False)
+    assert np.array_equal(before, after)
+
+
 def test_a_ladder_that_was_killed_goes_on_in_the_middle_of_a_draft(
     toy: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import _thread
 import itertools
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
@@ -22,7 +23,7 @@ from specviz import metrics
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.kv.compiled import CompiledModel
 from specviz.engine.lanes import workers
-from specviz.engine.lanes.lane import Lane
+from specviz.engine.lanes.lane import Lane, make_lanes
 from specviz.engine.options import Options
 from specviz.engine.recorder import Recorder
 from specviz.engine.run import make_run
@@ -218,6 +219,71 @@ def test_one_lane_at_most_drafts_and_one_at_most_verifies(monkeypatch):
     assert max(part["start_ms"].min() for part in both) < min(ends), "they run at the same time"
     assert result.summary["total_s"].iloc[0] == pytest.approx(result.elapsed_ms / 1e3)
     assert result.elapsed_ms == pytest.approx(max(ends) - table["start_ms"].min())
+
+
+def test_prompts_are_read_while_the_other_lane_does_not_verify(monkeypatch):
+    """Both take the target. Each phase that does lasts a while, so that two of them would meet."""
+    monkeypatch.setattr(workers, "_cores", lambda: 2)
+    phases = Counter()
+    takes_target = threading.Lock()
+    advance = workers.Workers._advance
+
+    def watched(self, lane):
+        phase = PHASES[phases[lane.number] % len(PHASES)]
+        phases[lane.number] += 1
+        if phase == "draft" or (phase == "schedule" and not lane.state.waiting):
+            return advance(self, lane)
+        assert takes_target.acquire(blocking=False), f"both lanes take the target in {phase}"
+        try:
+            time.sleep(0.005)
+            return advance(self, lane)
+        finally:
+            takes_target.release()
+
+    monkeypatch.setattr(workers.Workers, "_advance", watched)
+    result = generate(make_pair("llama"), make_prompts(), lanes=2, **RUN)
+    assert result.tokens == generate(make_pair("llama"), make_prompts(), **RUN).tokens
+
+
+def test_each_lane_computes_with_its_share_of_the_threads(monkeypatch):
+    """With all of them in each, the lanes would wait for one another's operations."""
+    monkeypatch.setattr(workers, "_cores", lambda: 2)
+    seen = []
+    advance = Lane.advance
+
+    def watched(self):
+        event = advance(self)
+        seen.append(torch.get_num_threads())
+        return event
+
+    monkeypatch.setattr(Lane, "advance", watched)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        result = sv.generate(make_pair("llama"), make_prompts(), lanes=2, progress=False, **RUN)
+        own = sv.generate(
+            make_pair("llama"), make_prompts(), lanes=2, num_threads=3, progress=False, **RUN
+        )
+        assert torch.get_num_threads() == 4
+    finally:
+        torch.set_num_threads(before)
+    assert [lane.meta["num_threads"] for lane in result.lanes] == [2, 2]
+    assert [lane.meta["num_threads"] for lane in own.lanes] == [3, 3]
+    assert set(seen) == {2, 3}
+
+
+@pytest.mark.parametrize("kind", SAMPLINGS)
+def test_lanes_share_only_what_no_round_changes(kind):
+    """A chooser keeps what it drew for the rows of its last round, so each lane has its own."""
+    options = Options(**RUN, lanes=2, num_threads=1, sampling=SAMPLINGS[kind])
+    lanes = make_lanes(make_run(make_pair("llama"), make_prompts(), options))
+    first, second = (lane.state for lane in lanes)
+    for name in ("chooser", "batch", "waiting", "layout", "arriving"):
+        assert getattr(first, name) is not getattr(second, name), name
+    for model in ("target", "draft"):
+        assert first.caches[model] is not second.caches[model]
+    assert lanes[0].run.draft_length is not lanes[1].run.draft_length
+    assert lanes[0].run.meter is not lanes[1].run.meter
 
 
 def test_without_two_cores_lanes_take_turns(monkeypatch):

@@ -24,7 +24,7 @@ from specviz.costs.laws import (
 from specviz.zoo.ladder.batch import SLOTS, batch_table, costs_of, draft_shape, embedded_shape
 from specviz.zoo.ladder.fits import fit_points, fit_table
 from specviz.zoo.ladder.measure import count_all_rounds, survival
-from specviz.zoo.ladder.rungs import Size
+from specviz.zoo.ladder.rungs import LARGE_K, SMALL_K, Size
 
 X = np.array([1e4, 2e4, 4e4, 8e4, 1.6e5, 3.2e5])
 DATA = Path(__file__).parents[1] / "figures" / "data"
@@ -177,3 +177,20 @@ def test_committed_tables_follow_from_the_committed_counts() -> None:
     assert read("batch")["num_draft_tokens"].tolist() == batch["num_draft_tokens"].tolist()
     conditions = json.loads((DATA / "laws-drafts.json").read_text(encoding="utf-8"))
     assert re.match(r"specviz study laws --sizes \S+ .* --marks 16384", conditions["command"])
+
+
+def test_the_large_k_bounds_no_law() -> None:
+    """A law of a bounded length is a law of the bound: the shipped draft's at K = 4 is."""
+    lengths = read("lengths")
+    full = lengths.set_index(["size", "mark", "num_draft_tokens"])["survival"]
+    rungs = full.drop("shipped", level="size")
+    assert rungs.xs(LARGE_K, level="num_draft_tokens").max() < 0.05
+    assert full["shipped"].xs(SMALL_K, level="num_draft_tokens").item() > 0.7
+    share = {
+        k: lengths[(lengths["size"] == "shipped") & (lengths["num_draft_tokens"] == k)]["length"]
+        / (k + 1)
+        for k in (SMALL_K, LARGE_K)
+    }
+    assert share[SMALL_K].item() > 0.8
+    assert share[LARGE_K].item() < 0.5
+    assert set(read("fits")["num_draft_tokens"]) == {SMALL_K, LARGE_K}

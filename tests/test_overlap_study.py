@@ -50,7 +50,7 @@ def on_a_clock(rounds: int) -> sv.Result:
         own = table[table["lane"] == lane].sort_values(["round", "start_ms"], kind="stable")
         lanes.append(lane_of(own[["start_ms", "stop_ms"]].to_numpy().reshape(rounds, 5, 2)))
     whole = lane_of(np.zeros((0, 5, 2)))
-    return sv.Result(**(vars(whole) | {"lanes": tuple(lanes)}))
+    return sv.Result(**(vars(whole) | {"lanes": tuple(lanes), "tokens": [[1] * 2 * rounds]}))
 
 
 def test_known_clocks_give_known_figures() -> None:
@@ -83,6 +83,50 @@ def test_a_table_of_tiny_models(tmp_path: Path) -> None:
     assert table["bubble_share"].between(0, 1).all()
     assert found["prompts"] == len(make_prompts())
     assert json.loads(path.with_suffix(".json").read_text()) == found
+
+
+def test_both_protocols_get_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At equal work: as many rows and threads. As published: half of both for one lane."""
+    asked: list[dict[str, Any]] = []
+    result = on_a_clock(6)
+
+    def noted(*_: Any, **options: Any) -> sv.Result:
+        asked.append(options)
+        return result.lanes[0] if options.get("lanes") is None else result
+
+    monkeypatch.setattr(overlap, "generate", noted)
+    monkeypatch.setattr(overlap, "_in_turns", lambda *_: result)
+    monkeypatch.setattr(overlap, "_simulated", lambda *_: 1.0)
+    monkeypatch.setattr(overlap.torch, "get_num_threads", lambda: 2)
+    settings = {"num_draft_tokens": 3, "max_new_tokens": 8}
+    overlap._entry(make_pair("llama"), make_prompts(), 4, settings, 2)
+    runs = [each for each in asked if not each.get("record")]
+    two, one, half = runs[:3]
+    assert runs == [two, one, half] * 3, "a repetition that warms up, and two"
+    assert (two["batch_size"], two["lanes"]) == (4, 2)
+    assert (one["batch_size"], one["num_threads"]) == (4, 2)
+    assert (half["batch_size"], half["num_threads"]) == (2, 1)
+    assert "lanes" not in one
+    assert "lanes" not in half
+
+
+def test_a_gain_is_over_one_lane_with_as_many_rows() -> None:
+    """The published one is over that with half of them, and larger where that one is slower."""
+    two = on_a_clock(6)
+    slow, slower = (lane_of(planned_spans(times)) for times in (1.5, 3.0))
+    found = overlap._gains({"two": [two], "one": [slow], "half": [slower]})
+    speeds = [overlap._speed(each) for each in (two, slow, slower)]
+    assert found["gain"] == pytest.approx(speeds[0] / speeds[1])
+    assert found["published_gain"] == pytest.approx(speeds[0] / speeds[2])
+    assert found["published_gain"] == pytest.approx(2 * found["gain"])
+    assert found["one_p99_s"] == pytest.approx(latency_s(slow).max())
+
+
+def planned_spans(times: float) -> np.ndarray:
+    """Spans of a lane alone, each phase so many times as long."""
+    table = planned(6)
+    own = table[table["lane"] == 0].sort_values(["round", "start_ms"], kind="stable")
+    return times * own[["start_ms", "stop_ms"]].to_numpy().reshape(6, 5, 2)
 
 
 @pytest.mark.slow

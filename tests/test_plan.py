@@ -12,7 +12,11 @@ from test_memory import make_pair
 from test_memory import make_prompts as make_long_prompts
 
 import specviz as sv
+from specviz.costs.ceilings import Ceilings
 from specviz.costs.memory import memory, peak_bytes
+from specviz.costs.predict import Job, tokens_per_s
+from specviz.costs.roofline import Roofline
+from specviz.costs.shapes import named_pair
 from specviz.generation.memory_check import shape_of
 from specviz.generation.plan import parse_bytes
 
@@ -151,6 +155,24 @@ def test_more_memory_never_makes_a_plan_slower() -> None:
     speeds = [sv.plan(least + i * 400_000, PAIR, prompts).tokens_per_s for i in range(12)]
     assert speeds == sorted(speeds)
     assert speeds[-1] > 2 * speeds[0]
+
+
+def test_k_v_that_is_not_kept_is_paid_for_in_reading() -> None:
+    """What a lever saves in memory costs time, and more of it for more text and more forwards."""
+    ceilings = Ceilings(((1e6, 1e10),), {"float32": ((1, 1e11),)}, launch_s=1e-6)
+    roofline = Roofline(*named_pair("qwen3-8b/0.6b"), ceilings)
+
+    def speed(prompt: float = 200, keeps_draft: bool = True, **levers: int) -> float:
+        job = Job(8, prompt, 400, rates=(0.8, 0.6, 0.4))
+        given = {"batch_size": 4, "num_draft_tokens": 3, "levers": sv.Levers(**levers)}
+        return tokens_per_s(roofline, job, keeps_draft=keeps_draft, **given)
+
+    assert speed(keeps_draft=False) < speed(draft_window=64) < speed()
+    assert speed(draft_window=16) < speed(draft_window=64), "a small window is read more often"
+    assert speed(draft_window=1000) == speed(), "a window that holds all is never read again"
+    lost = [speed(prompt, keeps_draft=False) / speed(prompt) for prompt in (100, 400, 1600)]
+    assert lost == sorted(lost, reverse=True), "the longer the text, the more is read again"
+    assert speed(prefill_tokens=16) < speed(prefill_tokens=64) < speed()
 
 
 def test_levers_that_are_set_stay() -> None:

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import make_pair, make_prompts
+from test_lanes import UNEVEN, in_turns
 from tiny_run import TRACE
 
 import specviz as sv
 from specviz import metrics
 from specviz.record.schema import ACCEPTED, BONUS
-from specviz.record.trace import Trace
+from specviz.record.trace import Trace, flatten_requests
+from specviz.views.stepper.arguments import are_lanes
 from specviz.views.stepper.film import film
+from specviz.views.stepper.reel import reel
 from specviz.views.stepper.runmap import SIGNS
 
 PROMPTS = [prompt for prompt in make_prompts() if len(prompt) < 20]  # eight
@@ -164,3 +167,58 @@ def test_violations_are_marked_in_the_rows_that_have_them():
 def test_a_log_that_lacks_moves_says_no_bytes():
     lacking = replace(TRACE, meta=TRACE.meta | {"missing": ["kv_bytes"]})
     assert [each["bytes"] for each in film(lacking)["rounds"]] == [None] * TRACE.num_rounds
+
+
+@functools.cache
+def two_lanes() -> sv.Result:
+    """Requests change lanes in it."""
+    return in_turns(1, **UNEVEN)
+
+
+def test_both_lanes_stand_on_one_clock():
+    """Each phase of the film begins when the timeline says, and no sooner than the one before."""
+    result = two_lanes()
+    for number, lane in enumerate(result.lanes):
+        told = film(lane.trace)
+        table = result.timeline
+        own = table[table["lane"] == number].sort_values("start_ms", kind="stable")
+        begins = np.array(told["begins"])
+        assert np.allclose(begins.ravel(), own["start_ms"], atol=1e-3)
+        assert told["meta"]["lane"] == number
+        assert "begins_ms" not in told["meta"]
+    assert "begins" not in filmed("refilled")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(lambda begins: begins[1:], id="a round is missing"),
+        pytest.param(lambda begins: [each[1:] for each in begins], id="a phase is missing"),
+        pytest.param(lambda begins: [*begins[:-1], begins[0]], id="backwards"),
+        pytest.param(lambda begins: [[-1.0, *begins[0][1:]], *begins[1:]], id="before the run"),
+        pytest.param(lambda begins: [["soon", *begins[0][1:]], *begins[1:]], id="words"),
+        pytest.param(lambda _: {"round": 0}, id="no list"),
+    ],
+)
+def test_a_clock_that_cannot_be_is_no_clock(wrong):
+    trace = two_lanes().lanes[0].trace
+    begins = wrong(trace.meta["begins_ms"])
+    assert "begins" not in film(replace(trace, meta=trace.meta | {"begins_ms": begins}))
+
+
+def test_lanes_of_one_run_are_not_compared():
+    """Their prompts differ, since requests change lanes, and no text of theirs "differs"."""
+    result = two_lanes()
+    first, second = (lane.trace for lane in result.lanes)
+    moved = result.meta["handovers"][0]["request"]
+    assert first.prompt(moved) != second.prompt(moved)
+    shown = reel(first, second, judge=True)
+    assert shown["_difference"].startswith("Two lanes of one run.")
+    assert "difference" not in shown["_opening"]["words"]
+    assert repr(sv.step_through(second, first)).count("requests") == 2
+    assert not are_lanes(first, first)
+    other = in_turns(1, max_new_tokens=8, batch_size=8).lanes[1].trace
+    prompts = [[9, *other.prompt(each)[1:]] for each in range(other.num_requests)]
+    outputs = [other.output(each) for each in range(other.num_requests)]
+    requests = flatten_requests(prompts, outputs, other.requests["budget"].tolist())
+    assert not are_lanes(first, replace(other, requests=requests))

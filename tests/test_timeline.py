@@ -166,7 +166,9 @@ def test_a_step_through_shows_one_lane(monkeypatch):
     monkeypatch.setattr(workers, "_cores", lambda: 1)
     result = generate(make_pair("llama"), make_prompts(), lanes=2, record=True, **RUN)
     check_refusal(
-        lambda: sv.step_through(result), "trace must be a Trace", "lanes[0].trace or lanes[1].trace"
+        lambda: sv.step_through(result),
+        "trace must be a Trace",
+        "lanes[0].trace and lanes[1].trace",
     )
     check_refusal(lambda: sv.step_through(result.trace), "trace=None", "result.lanes[0].trace")
     check_refusal(lambda: sv.check_invariants(result.trace), "trace=None", "each of result.lanes")

@@ -174,7 +174,9 @@ export interface FilmJson {
     decisions: string[];
     sampling: Sampling | null;
     kv_bytes_per_slot: { target: number; draft: number };
+    lane?: number; // of a run in two lanes
   };
+  begins?: number[][]; // of a lane: ms of each phase, on the clock of both
   options: Record<string, unknown>;
   texts: Record<string, string>;
   requests: { prompt: number; tokens: number[]; origins: string; budget: number }[];

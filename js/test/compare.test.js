@@ -43,3 +43,17 @@ test("by tokens, a run waits for the other one", () => {
   assert.equal(comparison.stepOf(1, 7), 2);
   assert.equal(comparison.clockOf(1, 3), 3);
 });
+
+test("lanes of one run are not compared", () => {
+  const lanes = [0, 1].map((lane) =>
+    tinyFilm((json) => {
+      json.meta.lane = lane;
+      json.requests[0].tokens[4] = 8 + lane;
+    }),
+  );
+  const comparison = new Comparison(lanes[0], lanes[1]);
+  assert.equal(comparison.lanes, true);
+  assert.equal(comparison.first, null);
+  assert.equal(comparison.differs(0, 4), false);
+  assert.equal(new Comparison(lanes[0], lanes[0]).lanes, false);
+});

@@ -4,6 +4,7 @@ import { Axis } from "../src/map/axis.js";
 import { blockIn, GUTTER, MapLayout } from "../src/map/layout.js";
 import { aheadAt, leads } from "../src/map/lead.js";
 import {
+  bothWords,
   describeMap,
   laneHint,
   mapTable,
@@ -324,6 +325,52 @@ test("of two runs it is said which one is faster", () => {
       "the second takes 1 round, the other 3.",
   );
   assert.match(describeMap([tally, short], ["slow", "fast"]), /The second run, fast: 1 request,/);
+});
+
+/**
+ * A lane of the same rounds, which begin a while after one another.
+ * @param {number} lane
+ * @param {number} first when it begins
+ */
+const laneTally = (lane, first) =>
+  tinyFilm((json) => {
+    long(json);
+    json.meta.lane = lane;
+    json.begins = [0, 25, 50].map((begin, round) => [
+      first + begin,
+      first + begin + 2, // after 2 ms of waiting
+      ...[4, 9, 10].map((ms) => first + begin + 2 + ms * (round + 1)),
+    ]);
+  }).tally;
+
+test("lanes stand on one clock, with the time in which they wait", () => {
+  const lanes = [laneTally(0, 0), laneTally(1, 12)];
+  assert.deepEqual(lanes[1].starts, [12, 37, 62, 94]);
+  assert.deepEqual(lanes[1].phaseEnds(0), [0, 6, 11, 12, 12]);
+  assert.equal(lanes[1].totals(0, 3).all, 60);
+  const axis = new Axis(lanes);
+  axis.setByTime(true);
+  assert.deepEqual(
+    [11, 12, 36, 37, 94].map((value) => axis.roundAt(lanes[1], value)),
+    [-1, 0, 0, 1, 3],
+  );
+  // In the draft, in the verification, and in the bubble after the round's last phase.
+  assert.deepEqual(
+    [12, 15, 19, 30].map((value) => axis.stepAt(lanes[1], value)),
+    [1, 1, 2, 4],
+  );
+  assert.equal(
+    bothWords(lanes, []),
+    "Both lanes take 94.0 ms on one clock; lane 0 waits 36 % of it, lane 1 waits 36 % of it.",
+  );
+  assert.equal(bothWords([tally], []), "");
+  assert.deepEqual(
+    mapTable(lanes, "").rows.map(([name]) => name),
+    ["lane 0", "lane 0", "lane 1", "lane 1"],
+  );
+  const runs = lanes.map(() => ({ count: 2, first: 0, timed: true, copies: false }));
+  assert.equal(new MapLayout(800, runs, false, true).lead, null);
+  assert.notEqual(new MapLayout(800, runs).lead, null);
 });
 
 test("the table has a line for each request, and violations only where runs are judged", () => {

@@ -26,9 +26,10 @@ from specviz.record.schema import Table
 class LaneCollected(Collected):
     """What one lane has written so far; a request from the other lane starts from no tokens."""
 
-    def __init__(self, lane: Lane, *, record: bool) -> None:
+    def __init__(self, lane: Lane, *, record: bool, origin: Any) -> None:
         super().__init__(lane.run, record=record)
         self.lane = lane
+        self._origin = origin
 
     @property
     def tokens(self) -> list[list[int]]:
@@ -65,7 +66,8 @@ class LaneCollected(Collected):
 
     def facts(self) -> dict[str, Any]:
         """Return what the header of this lane's record says besides that of a run."""
-        return super().facts() | {"lanes": LANES, "lane": self.lane.number}
+        begins = self.run.stopwatch.spans_ms(self._origin)[:, :, 0].round(3).tolist()
+        return super().facts() | {"lanes": LANES, "lane": self.lane.number, "begins_ms": begins}
 
     def status(self, index: int, tokens: list[int]) -> str:
         """Return how a prompt has ended in this lane."""
@@ -111,10 +113,11 @@ def collect_lanes(
     admission = Admission(lanes, run.state.waiting)
     # The lanes have rows of their own.
     run.state.features = None
+    origin = run.stopwatch.mark()
     found = LaneTexts(
-        lanes=[LaneCollected(lane, record=record) for lane in lanes],
+        lanes=[LaneCollected(lane, record=record, origin=origin) for lane in lanes],
         admission=admission,
-        origin=run.stopwatch.mark(),
+        origin=origin,
     )
     models = [cache.model for cache in run.state.caches.values()]
     bar = Progress(len(run.requests), run.strategy.name, enabled=progress)

@@ -13,6 +13,7 @@ from browser.runs import parting, record
 from browser.stepper import LOOKS, Stepper
 from browser.test_page import PALETTE
 from specviz import metrics
+from specviz.generation.timeline import bubble_share
 from specviz.record.schema import PHASES
 
 pytestmark = pytest.mark.browser
@@ -243,6 +244,32 @@ def test_two_runs_stand_on_one_axis(saved_page, eqspec):
     stepper.page.mouse.click(canvas["x"] + canvas["width"] * 0.3, second)
     stepper.frame()
     assert f"round {stepper.step // 5} /" in stepper.root.locator(".sv-title").nth(1).inner_text()
+
+
+def test_two_lanes_stand_on_one_clock(saved_page):
+    """Each with its name and its bubbles; the table and the words say lanes, not runs."""
+    two = sv.generate(
+        sv.load_pair(device="cpu"),
+        sv.load_prompts(limit=4),
+        lanes=2,
+        batch_size=4,
+        max_new_tokens=16,
+        record=True,
+        progress=False,
+    )
+    first, second = (lane.trace for lane in two.lanes)
+    stepper = saved_page(first, second)
+    label = stepper.panel("map").locator(".sv-legend").get_attribute("aria-label")
+    assert "bubble: the lane waits" in label
+    assert "text differs from here" not in label
+    assert stepper.count("target", "map") > 50
+    assert stepper.count("amber-soft", "map") > 50
+    words = totals(stepper, 2)
+    shares = [int(share) for share in re.findall(r"waits (\d+) % of it", words)]
+    assert sum(shares) / 200 == pytest.approx(bubble_share(two.timeline), abs=0.01)
+    stepper.press("h")  # a low map has no table
+    _, *lines = stepper.table("map")
+    assert {line[0] for line in lines} == {"lane 0", "lane 1"}
 
 
 def test_the_first_violation_is_marked(saved_page):

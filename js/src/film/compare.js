@@ -13,6 +13,9 @@ export class Comparison {
   constructor(first, second, words = "") {
     this.words = words;
     this.films = [first, second];
+    const numbers = this.films.map(({ json }) => json.meta.lane ?? null);
+    /** Whether they are the two lanes of one run, which are not compared. */
+    this.lanes = !numbers.includes(null) && numbers[0] !== numbers[1];
     this.lead = second.steps > first.steps ? 1 : 0;
     this.clocks = this.films[this.lead].steps;
     this.byTokens = false;
@@ -25,6 +28,7 @@ export class Comparison {
    * @param {number} request
    */
   _parting(request) {
+    if (this.lanes) return -1;
     const [a, b] = this.films.map((film) => film.json.requests[request].tokens);
     const at = a.findIndex((token, index) => token !== b[index]);
     return at >= 0 ? at : a.length === b.length ? -1 : a.length;
@@ -35,7 +39,8 @@ export class Comparison {
    * @param {number} index
    */
   differs(request, index) {
-    return this.films[0].token(request, index) !== this.films[1].token(request, index);
+    const [a, b] = this.films.map((film) => film.token(request, index));
+    return !this.lanes && a !== b;
   }
 
   // {request, index, step}: where the texts part for the first time, step being the first run's;

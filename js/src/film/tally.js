@@ -15,18 +15,23 @@
 export class Tally {
   /** @param {Film} film */
   constructor(film) {
-    const { rounds, requests, waits, gaps } = film.json;
+    const { rounds, requests, waits, gaps, begins, meta } = film.json;
     this.film = film;
+    this.lane = meta.lane ?? null; // of a run in two lanes
+    /** When each phase of each round began, of a lane. */
+    this.begins = begins ?? null;
     this.rounds = rounds.length;
     this.lanes = this._blocks();
     /** @type {Range[][]} */
     this.waits = requests.map(() => []);
     for (const [request, first, stop] of waits) this.waits[request].push([first, stop]);
     this._sums = this._addUp();
-    this.starts = runningSums(rounds.map(({ ms }) => sumOf(ms)));
+    const all = rounds.map(({ ms }) => sumOf(ms));
+    const end = begins?.length ? begins[begins.length - 1][4] + rounds[begins.length - 1].ms[4] : 0;
+    /** When each round began, and the end: on the clock of both lanes, or without pauses. */
+    this.starts = begins ? [...begins.map(([begin]) => begin), end] : runningSums(all);
     this.timed = !gaps?.time && this.starts[this.rounds] > 0;
     this.told = rounds.every(({ bytes }) => bytes !== null); // whether bytes are known
-    const all = rounds.map(({ ms }) => sumOf(ms));
     const common = [...all].sort((a, b) => a - b)[Math.floor(all.length * 0.9)];
     // ms that few rounds exceed
     this.slowest = Math.max(Math.min(Math.max(...all, 0), common * 1.25 || Infinity), 1e-9);
@@ -63,6 +68,7 @@ export class Tally {
       rows: runningSums(working.map((rows) => rows.length)),
       bytes: runningSums(rounds.map(({ bytes }) => bytes ?? 0)),
       ms: phases.map((_, phase) => runningSums(rounds.map(({ ms }) => ms[phase]))),
+      all: runningSums(rounds.map(({ ms }) => sumOf(ms))),
     };
   }
 
@@ -84,7 +90,7 @@ export class Tally {
   totals(first, stop) {
     /** @param {number[]} sums */
     const over = (sums) => sums[stop] - sums[first];
-    const { tokens, accepted, verified, rows, bytes, ms } = this._sums;
+    const { tokens, accepted, verified, rows, bytes, ms, all } = this._sums;
     return {
       first,
       stop,
@@ -94,8 +100,20 @@ export class Tally {
       rows: over(rows),
       bytes: this.told ? over(bytes) : null,
       ms: ms.map(over),
-      all: over(this.starts),
+      all: over(all),
     };
+  }
+
+  /**
+   * When each phase of a round ends, in ms since the round began.
+   * @param {number} round
+   */
+  phaseEnds(round) {
+    const { ms } = this.film.json.rounds[round];
+    const begins = this.begins?.[round];
+    return begins
+      ? ms.map((value, phase) => begins[phase] + value - begins[0])
+      : runningSums(ms).slice(1);
   }
 
   /**

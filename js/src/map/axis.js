@@ -2,7 +2,6 @@
 // it the rounds of a run lie. Knows no pixels but the width that it is given.
 
 import { SECONDS_FROM } from "../draw/words.js";
-import { sumOf } from "../film/tally.js";
 
 /** @import { Range } from "../types.d.ts" */
 /** @import { Tally } from "../film/tally.js" */
@@ -44,7 +43,7 @@ export class Axis {
    * @param {number} value
    */
   roundAt(tally, value) {
-    if (value < 0) return -1;
+    if (value < Math.min(this.start(tally, 0), this.end)) return -1;
     if (!this.byTime) return Math.min(Math.floor(value), tally.rounds);
     return lastStart(tally.starts, value);
   }
@@ -57,13 +56,10 @@ export class Axis {
   stepAt(tally, value) {
     const { phases } = tally.film;
     const round = Math.min(Math.max(this.roundAt(tally, value), 0), tally.rounds - 1);
-    const { ms, all } = tally.totals(round, round + 1);
-    const start = this.start(tally, round);
-    const share = (value - start) / Math.max(this.start(tally, round + 1) - start, 1e-9);
-    const ends = ms.map((_, phase) =>
-      this.byTime ? sumOf(ms.slice(0, phase + 1)) / Math.max(all, 1e-9) : (phase + 1) / phases,
-    );
-    const phase = ends.findIndex((end) => share < end);
+    const ends = this.byTime
+      ? tally.phaseEnds(round)
+      : Array.from({ length: phases }, (_, phase) => (phase + 1) / phases);
+    const phase = ends.findIndex((end) => value - this.start(tally, round) < end);
     return round * phases + (phase >= 0 ? phase : phases - 1);
   }
 

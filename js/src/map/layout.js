@@ -29,8 +29,9 @@ export class MapLayout {
    * @param {number} width
    * @param {{ count: number, first: number, timed: boolean, copies: boolean }[]} runs
    * @param {boolean} [low]
+   * @param {boolean} [together] whether the two are lanes of one run
    */
-  constructor(width, runs, low = false) {
+  constructor(width, runs, low = false, together = false) {
     this.width = width;
     this.room = Math.max(width - GUTTER - RIGHT, 40);
     this.two = runs.length > 1;
@@ -44,8 +45,8 @@ export class MapLayout {
       y = group.bottom;
       return group;
     });
-    this.lead = this.two ? y + 2 : null;
-    this.ruler = y + (this.two ? LEAD + 6 : 0);
+    this.lead = this.two && !together ? y + 2 : null;
+    this.ruler = y + (this.lead === null ? 0 : LEAD + 6);
     this.height = this.ruler + RULER;
   }
 

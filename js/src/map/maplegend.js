@@ -2,6 +2,7 @@
 
 import { fontOf, measureText } from "../draw/text.js";
 import { drawEnd, drawEntry, drawSign } from "./lanepaint.js";
+import { drawBubble } from "./strippaint.js";
 
 /** @import { Pen } from "../types.d.ts" */
 /** @import { RunMap } from "./runmap.js" */
@@ -18,6 +19,7 @@ export class MapLegend {
       tallies.some((tally) =>
         tally.lanes.some((blocks) => blocks.some((block) => tally.has(block, name))),
       );
+    const lanes = tallies.some(({ begins }) => begins);
     const waits = tallies.some((tally) => tally.waits.some((all) => all.length));
     /** @type {[show: boolean, kind: string, words: string][]} */
     const all = [
@@ -31,6 +33,9 @@ export class MapLegend {
       [any("stopped"), "stopped", "stopped"],
       [any("moved") || tallies.some(({ copies }) => copies), "moved", "K/V copied"],
       [any("violation"), "violation", "violation, ▲ the first"],
+      [lanes, "drafts", "lane drafts"],
+      [lanes, "verifies", "lane verifies"],
+      [lanes, "bubble", "bubble: the lane waits"],
       [parts.some((each) => each.some((round) => round >= 0)), "parts", "text differs from here"],
     ];
     this.entries = all.filter(([show]) => show).map(([, kind, words]) => ({ kind, words }));
@@ -93,6 +98,9 @@ export class MapLegend {
         pen.rect(x, y - 4, SAMPLE, 8, { fill: p.green });
         pen.rect(x, y - 4, SAMPLE, 2, { fill: p.red });
       },
+      drafts: () => pen.rect(x, y - 4, SAMPLE, 8, { fill: p.draft }),
+      verifies: () => pen.rect(x, y - 4, SAMPLE, 8, { fill: p.target }),
+      bubble: () => drawBubble(pen, x, y - 4, SAMPLE, 8),
       parts: () => drawSign(pen, "≠", x + 8, y, p.ink),
     };
     if (samples[kind]) samples[kind]();

@@ -92,7 +92,7 @@ export class PlacePainter {
   _name(run) {
     const { pen, layout, map } = this;
     const { name } = layout.groups[run];
-    const words = `${run ? "second" : "first"}: ${map.names[run]}`;
+    const words = map.lanes ? map.names[run] : `${run ? "second" : "first"}: ${map.names[run]}`;
     pen.text(words, 12, name + 9, { size: 11, weight: 650, max: layout.width - 24 });
   }
 

@@ -9,7 +9,7 @@ import { aheadAt } from "./lead.js";
 import { GUTTER, MapLayout } from "./layout.js";
 import { PlacePainter } from "./placepaint.js";
 import { StripPainter } from "./strippaint.js";
-import { describeMap, laneHint, mapTable, roundHint, totalsWords, winnerWords } from "./words.js";
+import { bothWords, describeMap, laneHint, mapTable, roundHint, totalsWords } from "./words.js";
 
 /** @import { Pen, Range } from "../types.d.ts" */
 /** @import { Shell } from "../page/shell.js" */
@@ -26,6 +26,7 @@ export class RunMap {
     this.shell = shell;
     this.tallies = shell.runs.map(({ film }) => film.tally);
     this.names = names;
+    this.lanes = shell.comparison?.lanes ?? false; // of one run
     this.axis = new Axis(this.tallies);
     this.axis.setByTime(names.length > 1); // by time it is seen which of two runs is faster
     this.firsts = this.tallies.map(() => 0); // the first lane that is seen
@@ -39,7 +40,8 @@ export class RunMap {
     this.parts = this.tallies.map((tally) =>
       partings.map((index, request) => (index < 0 ? -1 : tally.roundOf(request, index))),
     );
-    this._described = describeMap(this.tallies, this.names);
+    this._both = bothWords(this.tallies, names);
+    this._described = describeMap(this.tallies, names);
   }
 
   // -- what it shows
@@ -51,7 +53,7 @@ export class RunMap {
   title() {
     const [tally] = this.tallies;
     const requests = counted(tally.lanes.length, "request");
-    if (this.tallies.length > 1) return `Map of both runs: ${requests}`;
+    if (this.tallies.length > 1) return `Map of both ${this.lanes ? "lanes" : "runs"}: ${requests}`;
     const time = tally.timed ? `, ${milliseconds(tally.starts[tally.rounds])}` : "";
     return `Map of the run: ${requests}, ${counted(tally.rounds, "round")}${time}`;
   }
@@ -61,10 +63,7 @@ export class RunMap {
   }
 
   table() {
-    return mapTable(
-      this.tallies,
-      this.tallies.length > 1 ? winnerWords(this.tallies, this.names) : "",
-    );
+    return mapTable(this.tallies, this._both);
   }
 
   /** A line {name, head, words} for each run, of the range or of everything. */
@@ -74,8 +73,7 @@ export class RunMap {
       const name = this.tallies.length > 1 ? `${this.names[run]}: ` : "";
       return { name, ...totalsWords(tally, tally.totals(first, stop)) };
     });
-    const last = this.tallies.length > 1 ? winnerWords(this.tallies, this.names) : "";
-    return { lines, last };
+    return { lines, last: this._both };
   }
 
   /** What the lanes look like depends on this. */
@@ -97,10 +95,10 @@ export class RunMap {
     const runs = this.tallies.map((tally, run) => ({
       count: tally.lanes.length,
       first: this.firsts[run],
-      timed: tally.timed && !low,
+      timed: tally.timed && (!low || this.lanes),
       copies: tally.copies && !low,
     }));
-    return new MapLayout(width, runs, low);
+    return new MapLayout(width, runs, low, this.lanes);
   }
 
   /** @param {number} width */
@@ -127,9 +125,9 @@ export class RunMap {
     const strips = new StripPainter(pen, { axis, layout });
     tallies.forEach((tally, run) => {
       new LanePainter(pen, { axis, layout, tally, run, parts: parts[run] }).paint();
-      if (!this.low) strips.paint(tally, run);
+      if (!this.low || this.lanes) strips.paint(tally, run, this.low);
     });
-    if (layout.two) strips.lead(tallies);
+    if (layout.lead !== null) strips.lead(tallies);
   }
 
   /**

@@ -29,19 +29,22 @@ export class StripPainter {
    * The time and the bytes of a run's rounds.
    * @param {Tally} tally
    * @param {number} run
+   * @param {boolean} low without the bytes
    */
-  paint(tally, run) {
+  paint(tally, run, low) {
+    const copies = tally.copies && !low;
     const { pen, layout } = this;
     const { time, bytes } = layout.groups[run];
     const { heights } = layout;
     const columns = this._columns(tally);
     const look = { ...SMALL, fill: pen.p.muted, align: "right" };
     pen.clip(GUTTER - 1, time - 2, layout.room + 2, bytes + heights.bytes - time + 4, () => {
+      if (tally.begins && this.axis.byTime) this._bubbles(time, heights.time);
       if (tally.timed) this._times(tally, columns, time, heights.time);
-      if (tally.copies) this._bytes(tally, columns, bytes, heights.bytes);
+      if (copies) this._bytes(tally, columns, bytes, heights.bytes);
     });
     if (tally.timed) pen.text("time", GUTTER - 8, time + heights.time / 2, look);
-    if (tally.copies) pen.text("K/V", GUTTER - 8, bytes + heights.bytes / 2, look);
+    if (copies) pen.text("K/V", GUTTER - 8, bytes + heights.bytes / 2, look);
   }
 
   /**
@@ -83,6 +86,10 @@ export class StripPainter {
       const w = this._x(tally, stop) - x;
       const { ms, all } = tally.totals(first, stop);
       const gap = w >= 5 ? 1 : 0;
+      if (axis.byTime && tally.begins) {
+        this._spans(tally, [first, stop], top + 6, height - 6);
+        continue;
+      }
       let done = 0;
       ms.forEach((value, phase) => {
         const part = value / Math.max(all, 1e-9);
@@ -98,6 +105,36 @@ export class StripPainter {
       if (!axis.byTime && all > tally.slowest * (stop - first) * 1.001)
         pen.rect(x, top + 3, w, 2, { fill: pen.p.panel });
     }
+  }
+
+  /**
+   * What a lane does not cover with a phase is a bubble.
+   * @param {number} top
+   * @param {number} height
+   */
+  _bubbles(top, height) {
+    const { pen, axis, layout } = this;
+    const x = Math.max(GUTTER + axis.x(0, layout.room), GUTTER);
+    const w = GUTTER + Math.min(axis.x(axis.end, layout.room), layout.room) - x;
+    drawBubble(pen, x, top + 6, w, height - 6);
+  }
+
+  /**
+   * The phases of a lane, at their places on the clock.
+   * @param {Tally} tally
+   * @param {[number, number]} rounds
+   * @param {number} top
+   * @param {number} height
+   */
+  _spans(tally, [first, stop], top, height) {
+    const { pen, axis, layout, colours } = this;
+    for (let round = first; round < stop; round++)
+      tally.film.json.rounds[round].ms.forEach((value, phase) => {
+        const begin = tally.begins?.[round][phase] ?? 0;
+        const x = GUTTER + axis.x(begin, layout.room);
+        const w = axis.x(begin + value, layout.room) - axis.x(begin, layout.room);
+        pen.rect(x, top, w, height, { fill: colours[phase] });
+      });
   }
 
   /**
@@ -175,4 +212,16 @@ export class StripPainter {
     const unit = { ...SMALL, fill: p.muted, align: "right" };
     if (!axis.byTime) pen.text("round", GUTTER - 8, y + 11, unit);
   }
+}
+
+/**
+ * A time in which a lane waits for the other.
+ * @param {Pen} pen
+ * @param {number} x
+ * @param {number} y
+ * @param {number} w
+ * @param {number} h
+ */
+export function drawBubble(pen, x, y, w, h) {
+  if (w > 0) pen.rect(x, y, w, h, { fill: pen.p.amberSoft, hatch: pen.p.amber });
 }

@@ -117,6 +117,32 @@ export function winnerWords(tallies, names) {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
+/**
+ * What two lanes, or two runs, have to do with each other; "" of one.
+ * @param {Tally[]} tallies
+ * @param {string[]} names
+ */
+export function bothWords(tallies, names) {
+  if (tallies.length < 2) return "";
+  if (!tallies.every(({ begins }) => begins)) return winnerWords(tallies, names);
+  const first = Math.min(...tallies.map(({ starts }) => starts[0]));
+  const all = Math.max(...tallies.map(({ starts, rounds }) => starts[rounds])) - first;
+  const waits = tallies.map((tally) => {
+    const waited = all - tally.totals(0, tally.rounds).all;
+    return `lane ${tally.lane} waits ${percent(waited / all)} of it`;
+  });
+  return `Both lanes take ${milliseconds(all)} on one clock; ${waits.join(", ")}.`;
+}
+
+/**
+ * What a line of the table says of a run.
+ * @param {Tally} tally
+ * @param {number} run
+ */
+function numberOf({ lane }, run) {
+  return lane === null ? ordinal(run) : `lane ${lane}`;
+}
+
 /** @param {number} run */
 export function ordinal(run) {
   return run ? "second" : "first";
@@ -178,7 +204,7 @@ export function mapTable(tallies, caption) {
     "end",
   ];
   const rows = tallies.flatMap((tally, run) =>
-    lines(tally).map((line) => (tallies.length > 1 ? [ordinal(run), ...line] : line)),
+    lines(tally).map((line) => (tallies.length > 1 ? [numberOf(tally, run), ...line] : line)),
   );
   return { caption, head, rows };
 }
@@ -191,12 +217,13 @@ export function mapTable(tallies, caption) {
 export function describeMap(tallies, names) {
   const sentences = tallies.map((tally, run) => {
     const { words } = totalsWords(tally, tally.totals(0, tally.rounds));
-    const who = tallies.length > 1 ? `The ${ordinal(run)} run, ${names[run]}: ` : "";
+    const known = tally.lane === null ? `The ${ordinal(run)} run, ${names[run]}` : names[run];
+    const who = tallies.length > 1 ? `${known}: ` : "";
     const size = `${counted(tally.lanes.length, "request")}, ${counted(tally.rounds, "round")}`;
     const { first } = tally;
     const broken = first ? ` First violation: round ${first.round}, request ${first.request}.` : "";
     return `${who}${size}, ${words}.${broken}`;
   });
-  const winner = tallies.length > 1 ? [winnerWords(tallies, names)] : [];
-  return ["Map of the run, a lane a request.", ...sentences, ...winner].join(" ");
+  const both = bothWords(tallies, names);
+  return ["Map of the run, a lane a request.", ...sentences, ...(both ? [both] : [])].join(" ");
 }

@@ -51,7 +51,10 @@ export class Controls {
     const [first] = this.shell.runs;
     const alone = this.shell.comparison === null;
     this.facts = element("span", { class: "sv-facts" });
-    const title = element("h2", {}, alone ? runName(first.film) : "two runs of the same prompts");
+    const both = this.shell.comparison?.lanes
+      ? "two lanes of one run"
+      : "two runs of the same prompts";
+    const title = element("h2", {}, alone ? runName(first.film) : both);
     const verdict = alone ? [badge(first.film)] : [];
     return element("div", { class: "sv-name" }, title, this.facts, ...verdict);
   }

@@ -256,9 +256,9 @@ export function sentences({ film, step, row }) {
 /** @param {Film} film */
 export function runName(film) {
   const { meta, options } = film.json;
-  const shown = Object.entries(options).map(([name, value]) => `${name}=${value}`);
-  if (!film.checked || !shown.length) return meta.strategy;
-  return `${meta.strategy} (${shown.join(", ")})`;
+  const name = meta.lane === undefined ? meta.strategy : `lane ${meta.lane}: ${meta.strategy}`;
+  const shown = Object.entries(options).map(([option, value]) => `${option}=${value}`);
+  return film.checked && shown.length ? `${name} (${shown.join(", ")})` : name;
 }
 
 /**

@@ -17,21 +17,24 @@ def check_trace(trace: object, name: str) -> None:
     if trace is None:
         raise ValueError(
             f"{name}=None: the run was not recorded; "
-            "run it again with record=True and pass result.trace, or result.lanes[0].trace of two "
-            "lanes"
+            "run it again with record=True and pass result.trace, or of two lanes "
+            "result.lanes[0].trace and result.lanes[1].trace"
         )
     if not isinstance(trace, Trace):
         remedy = "pass result.trace of a run with record=True, or Trace.load(path)"
         if hasattr(trace, "trace"):
             lanes = getattr(trace, "lanes", ())
-            remedy = "pass its lanes[0].trace or lanes[1].trace" if lanes else "pass its .trace"
+            both = "pass its lanes[0].trace and lanes[1].trace"
+            remedy = both if lanes else "pass its .trace"
         raise ValueError(f"{name} must be a Trace, got {type(trace).__name__}; {remedy}")
     if trace.num_rounds == 0:
         raise ValueError(f"{name}={trace!r} has no rounds; run it with a budget of at least 1")
 
 
 def check_same_prompts(trace: Trace, other: Trace) -> None:
-    """Raise ValueError unless both runs have the same prompts in the same order."""
+    """Raise ValueError unless both have the same prompts in the same order, or are two lanes."""
+    if are_lanes(trace, other):
+        return
     if trace.num_requests != other.num_requests:
         raise ValueError(
             f"other has {other.num_requests} prompts and trace {trace.num_requests}; "
@@ -43,6 +46,21 @@ def check_same_prompts(trace: Trace, other: Trace) -> None:
                 f"other differs from trace in prompt {request}; "
                 "pass two runs of the same prompts, in the same order"
             )
+
+
+def are_lanes(trace: Trace, other: Trace) -> bool:
+    """Return whether two records are the two lanes of one run.
+
+    A request that changed lanes has its text so far as its prompt in the second one.
+    """
+    numbers = [each.meta.get("lane") for each in (trace, other)]
+    if numbers not in ([0, 1], [1, 0]) or trace.num_requests != other.num_requests:
+        return False
+    for request in range(trace.num_requests):
+        pair = sorted((trace.prompt(request), other.prompt(request)), key=len)
+        if pair[1][: len(pair[0])] != pair[0]:
+            return False
+    return True
 
 
 def step_of(trace: Trace, round: object, phase: object) -> int:

@@ -21,6 +21,22 @@ def milliseconds(trace: Trace) -> list[list[float]]:
     return [[round(value, 3) for value in values] for values in finite.tolist()]
 
 
+def begins_ms(trace: Trace) -> list[list[float]] | None:
+    """Return when each phase of each round began, on the clock of both lanes.
+
+    None unless the record is that of a lane, and complete in this.
+    """
+    found = trace.meta.get("begins_ms")
+    try:
+        begins = np.array(found, np.float64)
+    except (TypeError, ValueError):
+        return None
+    fits = begins.shape == (trace.num_rounds, len(PHASES)) and np.isfinite(begins).all()
+    if not fits or begins.min() < 0 or (np.diff(begins.ravel()) < 0).any():
+        return None
+    return list(begins.tolist())
+
+
 def has_selector(trace: Trace) -> bool:
     """Return whether a selector decided which drafts are verified."""
     return trace.meta.get("selector", "everything") != "everything"

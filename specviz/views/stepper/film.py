@@ -27,7 +27,7 @@ from specviz.record.replay import Frame, Replay, Slots
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
 from specviz.util.text import visible
-from specviz.views.stepper.columns import has_selector, has_trees, milliseconds
+from specviz.views.stepper.columns import begins_ms, has_selector, has_trees, milliseconds
 from specviz.views.stepper.entries import (
     feed_runs,
     move_entries,
@@ -69,6 +69,7 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
     Keys:
         version, kinds, phases, fates, signs: the names of numbers below.
         gaps: only in a record that lacks something: see `gaps`.
+        begins: only of a lane: when each phase of each round began, ms on the clock of both lanes.
         head, sources: only in a run whose drafts come from a draft head: its name, and the names of
             numbers below.
         meta: the record's header without the texts.
@@ -137,6 +138,7 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
         camera = _Camera(trace, violations, judge)
         meta = dict(trace.meta)
         texts = meta.pop("token_texts")
+        meta.pop("begins_ms", None)
         told = {
             "version": VERSION,
             "kinds": list(KINDS),
@@ -154,9 +156,8 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
             "holes": camera.feeds.holes,
             "violations": [violation_entry(each) for each in violations] if judge else None,
         }
-        found = gaps(trace, violations.unchecked)
-        if found is not None:
-            told["gaps"] = found
+        optional = {"begins": begins_ms(trace), "gaps": gaps(trace, violations.unchecked)}
+        told |= {name: each for name, each in optional.items() if each is not None}
         if camera.head is not None:
             told |= {"head": camera.head, "sources": list(SOURCES)}
         return told

@@ -10,6 +10,7 @@ from typing import Any
 
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
+from specviz.views.stepper.arguments import are_lanes
 from specviz.views.stepper.difference import first_parting, stand_apart
 
 _ACCEPT = PHASES.index("accept")
@@ -66,7 +67,7 @@ def opening(trace: Trace, other: Trace | None, faults: list[Fault | None]) -> Op
 
 
 def _place(trace: Trace, other: Trace | None, faults: list[Fault | None]) -> Opening:
-    if other is not None:
+    if other is not None and not are_lanes(trace, other):
         differing = _first_difference(trace, other)
         if differing is not None:
             return differing

@@ -8,9 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from specviz.record.trace import Trace
+from specviz.views.stepper.arguments import are_lanes
 from specviz.views.stepper.difference import difference_words
 from specviz.views.stepper.opening import first_fault, opening
 from specviz.views.stepper.packing import packed_film
+
+_LANES = "Two lanes of one run. No request is in both at the same time."
 
 
 def reel(trace: Trace, other: Trace | None, *, judge: bool) -> dict[str, Any]:
@@ -21,6 +24,7 @@ def reel(trace: Trace, other: Trace | None, *, judge: bool) -> dict[str, Any]:
     if other is not None:
         traits["other"], violations = packed_film(other, judge)
         found.append(violations)
-        traits["_difference"] = difference_words((trace, other), found)
+        lanes = are_lanes(trace, other)
+        traits["_difference"] = _LANES if lanes else difference_words((trace, other), found)
     faults = [first_fault(each, run) for run, each in enumerate(found)]
     return traits | {"_opening": asdict(opening(trace, other, faults))}

@@ -266,7 +266,8 @@ def step_through(
 
     Args:
         trace: `result.trace` of a run with `record=True`, or `Trace.load(path)`.
-        other: a run of the same prompts; its rows stand below those of the first one.
+        other: a run of the same prompts; its rows stand below those of the first one. Or the other
+            lane of the same run: the map then has both lanes on one clock.
         round, phase: where the view opens: right after this phase of this round of `trace`; by
             default the phase "schedule", round 0.
         row: the row of the batch that is selected; by default row 0. Without round, phase and row
