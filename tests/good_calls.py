@@ -825,7 +825,9 @@ def _formulas() -> dict[str, Good]:
         "laws.LogLaw.at": along,
         "laws.SaturatingLaw.at": replace(along, call=laws.SaturatingLaw(1.0, 2.0, 0.5).at),
         "growth.GrowthLaw.at": Good(law.at, {"batch_size": 2.0}, {"batch_size": "positive"}),
-        "growth.GrowthLaw.at_all": Good(law.at_all, {"batch_size": 2.0}, {"batch_size": "positive"}),
+        "growth.GrowthLaw.at_all": Good(
+            law.at_all, {"batch_size": 2.0}, {"batch_size": "positive"}
+        ),
         "roofline.Roofline.forward": Good(
             floor_of.forward, {"shape": target, **fed, "slots": 10}, fits
         ),

@@ -540,7 +540,7 @@ BUGS = (
     ),
     Bug(
         name="film-of-another-step",
-        file="specviz/views/stepper/film.py",
+        file="specviz/views/stepper/camera.py",
         old='"feeds": self.feeds.runs[stage]',
         new='"feeds": self.feeds.runs[stage - 1]',
         harm="the step-through shows what was read in the phase before",

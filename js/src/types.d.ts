@@ -292,6 +292,7 @@ export interface View {
   zoom: number | null;
   pan: number;
   tall: number | null; // px of an open row; null: as usual
+  tight: boolean; // the legend stands in the lens
   room: number | null; // px of height that the lens has; null: as much as its panel takes
   turn: number; // 0: rows stand by slots, 1: by positions, between: on the way
   other: Film | null;

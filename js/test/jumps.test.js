@@ -133,3 +133,14 @@ test("the first difference sets the row, and equal texts are said", () => {
   assert.equal(alike.notice.words, "They are the same.");
   assert.equal(tinyJson().rounds.length, 1);
 });
+
+test("why two runs differ is said once, after that only where", () => {
+  const other = tinyFilm((json) => (json.requests[0].tokens[4] = 8));
+  const shell = shellOf([tinyFilm(), other]);
+  const place = "First difference: request 0, new token 1, round 0 of A";
+  shell.comparison.words = `${place}: rounding → p of “.” is 0.4. 1 of 2 texts differs.`;
+  jumpToDifference(shell);
+  assert.equal(shell.notice.words, shell.comparison.words);
+  jumpToDifference(shell);
+  assert.equal(shell.notice.words, `${place}.`);
+});

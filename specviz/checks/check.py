@@ -69,7 +69,7 @@ def check_invariants(trace: Trace, *, deep: bool = False, pair: "Pair | None" = 
         check_pair_made_record(pair, trace.meta, "the record", with_draft=has_draft_model)
     findings, expected_kv = invariants.check(trace)
     if pair is not None:
-        _check_kv(trace, pair, expected_kv, findings)
+        _check_kv(trace, pair, expected_kv(), findings)
     return findings.sorted(unchecked(trace.meta))
 
 

@@ -38,12 +38,12 @@ _PAIRS = 2**20  # (query, slot) pairs that are judged at a time
 class Forwards:
     """Judges the forwards of a trace.
 
-    Attributes:
-        expected_kv: where K/V should be after each round, once `run` has ended.
+    Only a check with the models asks where K/V should be after each round.
     """
 
     def __init__(self, trace: Trace, findings: Findings) -> None:
-        self.expected_kv: list[ExpectedKV] = []
+        # By round and model: the rows, which of their indices are expected, and in which slots.
+        self._expected: list[tuple[int, int, BatchRows, Array, Array]] = []
         self._trace = trace
         self._ledger = Ledger(trace)
         self._branches = Branches(trace)
@@ -67,6 +67,17 @@ class Forwards:
             self._end_phase(stage)
         self._rules.caches_left_behind(self._ledger.left_behind)
 
+    def expected_kv(self) -> list[ExpectedKV]:
+        """Return where K/V should be after each round, once `run` has ended."""
+        found = []
+        for number, model, batch, known, slots in self._expected:
+            for k in range(batch.rows.size):
+                indices = np.flatnonzero(known[k])
+                row = int(batch.rows[k])
+                request = int(batch.requests[k])
+                found.append(ExpectedKV(number, model, row, request, indices, slots[k, indices]))
+        return found
+
     def _end_phase(self, stage: int) -> None:
         number, phase = divmod(stage, len(PHASES))
         if phase == _ACCEPT:
@@ -81,13 +92,7 @@ class Forwards:
         if phase != _SYNCHRONISE:
             return
         for model, (known, slots) in enumerate(expected):
-            for k in range(batch.rows.size):
-                indices = np.flatnonzero(known[k])
-                row = int(batch.rows[k])
-                request = int(batch.requests[k])
-                self.expected_kv.append(
-                    ExpectedKV(number, model, row, request, indices, slots[k, indices])
-                )
+            self._expected.append((number, model, batch, known, slots))
 
     def _batch(self, number: int, phase: int) -> BatchRows:
         rows = self._trace.rows
@@ -184,7 +189,7 @@ class Forwards:
     ) -> Array:
         """Return the first slot from each start (v,) on that does not hold the next token."""
         slots = np.arange(width)
-        cells = self._ledger.cells[:, model, rows, :width]  # (5, v, w)
+        cells = self._ledger.cells[: TAINT + 1, model, rows, :width]  # (4, v, w)
         is_next = (cells[REQUEST] == requests[:, None]) & (cells[INDEX] == slots - starts[:, None])
         is_sound = (cells[ALIVE] == 1) & (cells[TAINT] == 0)
         in_order = is_next & is_sound | (slots < starts[:, None])

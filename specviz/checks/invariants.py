@@ -25,6 +25,8 @@ These are not violations: padding that accumulates, verified tokens that are thr
 K/V that no forward looks at any more.
 """
 
+from collections.abc import Callable
+
 from specviz.checks.count_rules import counts_add_up
 from specviz.checks.draft_rules import drafts
 from specviz.checks.draw_rules import draws_are_the_seeds
@@ -65,8 +67,8 @@ ROW_RULES = (
 )
 
 
-def check(trace: Trace) -> tuple[Findings, list[ExpectedKV]]:
-    """Return all findings, and what each row's caches should hold after each round."""
+def check(trace: Trace) -> tuple[Findings, Callable[[], list[ExpectedKV]]]:
+    """Return all findings, and what says where each row's K/V should be after each round."""
     findings = Findings(head_of(trace.meta))
     forwards = Forwards(trace, findings)
     forwards.run()

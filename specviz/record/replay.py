@@ -117,6 +117,9 @@ class Replay:
         self._index = trace.index
         self._moves = np.stack([trace.moves[name] for name in _MOVE], axis=1)  # (N, 6)
         self._sources = feature_reads(trace).source
+        # Most records have neither mask entries nor trees.
+        self._has_masks = bool((self._sources == MASK).any())
+        self._has_branches = bool(self._index.on_branches.any())
         self._restart()
 
     def frame(self, round: int, phase: str) -> Frame:
@@ -138,16 +141,9 @@ class Replay:
         # Until they are accepted or rejected, the drafts of this round are neither.
         drafting = round if number < _ACCEPT else None
         target, draft = (self._held(model, width, drafting, batch) for model in range(len(MODELS)))
-        return Frame(
-            int(round),
-            phase,
-            batch.requests,
-            batch.lengths,
-            batch.starts,
-            batch.pending,
-            target,
-            draft,
-        )
+        of_rows = batch._asdict()
+        del of_rows["rows"]
+        return Frame(int(round), phase, **of_rows, target=target, draft=draft)
 
     def frames(self) -> Iterator[Frame]:
         """Return the state after every phase of every round, in order."""
@@ -267,15 +263,17 @@ class Replay:
         # Moves leave copies behind. The one written last counts.
         follows = cells[_FOLLOWS] == 1
         valid = committed & same & in_time & follows
-        # A mask entry is K/V of no token, whatever id stands beside it.
-        valid &= cells[_SOURCE] != MASK
-        # On a tree, the draft that became a row's last token may lie in another slot than the one
-        # that awaits it. Nothing will look for its K/V there.
-        slot = np.arange(cells.shape[2])
-        is_last = (index == length - 1) & (cells[_BRANCHES] == 1)
-        valid &= ~is_last | (slot == batch.pending[:, None])
+        if self._has_masks:
+            # A mask entry is K/V of no token, whatever id stands beside it.
+            valid &= cells[_SOURCE] != MASK
+        if self._has_branches:
+            # On a tree, the draft that became a row's last token may lie in another slot than the
+            # one that awaits it. Nothing will look for its K/V there.
+            slot = np.arange(cells.shape[2])
+            is_last = (index == length - 1) & (cells[_BRANCHES] == 1)
+            valid &= ~is_last | (slot == batch.pending[:, None])
         valid = _newest(cells, valid, batch.lengths)
-        state[valid] = texts.origins[place[valid]]
+        np.copyto(state, texts.origins[place], where=valid)
         state[before] = PADDING
 
         # Not where the pending token was fed already, nor where its slot holds another valid one.
@@ -291,8 +289,10 @@ class Replay:
 def _newest(cells: Array, valid: Array, lengths: Array) -> Array:
     """Return `valid` (B, T) with only the newest of several copies of one token."""
     longest = int(lengths.max(initial=0))
-    written = cells[_WRITTEN][valid]
     token = (np.arange(len(lengths))[:, None] * longest + cells[_INDEX])[valid]
+    if (token[1:] > token[:-1]).all():
+        return valid  # the tokens of each row stand in their order, so none stands there twice
+    written = cells[_WRITTEN][valid]
     last = np.full(len(lengths) * longest, -1, np.int32)
     np.maximum.at(last, token, written)
     newest = valid.copy()

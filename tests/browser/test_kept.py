@@ -110,3 +110,45 @@ def test_without_the_kernel_the_page_lives_and_pictures_are_shown(offline_page, 
         wide, natural = shown.evaluate("(image) => [image.clientWidth, image.naturalWidth]")
         assert wide == natural, "it is not stretched"
         notebook.shut_down()
+
+
+FORM_CELLS = (CELLS[0], CELLS[1], "sv.lab(sv.load_pair(device='cpu'))")
+FORM = 2
+TURN = """(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"""
+
+
+def test_what_a_dark_lab_keeps_is_read_in_both_themes(offline_page, lab):
+    """A chart and the run of a form, saved in the dark theme and opened without their kernel."""
+    record("eqspec").save(lab.root / "kept.safetensors")
+    path = lab.root / "dark.ipynb"
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [new_code_cell(source) for source in FORM_CELLS]
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), path)
+    with offline_page() as page:
+        notebook = Notebook(page, lab).open(path.name)
+        page.evaluate(TURN, "JupyterLab Dark")
+        assert notebook.run_all(), notebook.error_outputs()
+        form = notebook.output(FORM)
+        form.get_by_role("button", name="Run").first.click()
+        Stepper(form.locator(".specviz")).wait()
+        expect(form.locator("img.jp-needs-light-background")).to_have_count(1)
+        page.wait_for_timeout(3000)  # until the chart's own picture is there
+        notebook.save()
+        page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
+        notebook.shut_down()
+    (chart,) = parts(path, CHART)
+    for data in (chart, parts(path, FORM)[1]):
+        picture = pixels(data)
+        colours = picture.convert("RGB").getcolors(picture.width * picture.height)
+        shown = {colour for count, colour in colours if count > 20}
+        assert (255, 255, 255) in shown, "paper of its own"
+        assert min(max(colour) for colour in shown) < 90, "dark ink"
+    with offline_page() as page:
+        notebook = Notebook(page, lab)
+        page.goto(f"{lab.url}/lab?token={lab.token}&reset")
+        notebook.show(path.name)
+        for theme in ("JupyterLab Dark", "JupyterLab Light"):
+            page.evaluate(TURN, theme)
+            for cell in (CHART, FORM):
+                expect(notebook.output(cell).locator("img")).to_be_visible()
+        notebook.shut_down()

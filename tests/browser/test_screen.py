@@ -43,6 +43,26 @@ def test_a_run_of_eight_rows_fits_a_laptop(stepper):
     assert abs(lens["height"] - stage["height"]) < 1
 
 
+def test_beside_a_file_browser_the_legend_stands_in_the_lens(saved_page, eight):
+    """As much room as JupyterLab leaves at 1280 x 800."""
+    lab = {"width": 864, "height": 679}
+    stepper = saved_page(eight, viewport=lab, reduced_motion="reduce")
+    assert stepper.page.evaluate("document.scrollingElement.scrollHeight") <= lab["height"]
+    tabs = stepper.root.locator(".sv-tabs")
+    assert tabs.bounding_box()["height"] < 40, "one line"
+    expect(stepper.root.locator(".sv-stage .sv-legend")).to_be_hidden()
+    stepper.root.get_by_role("button", name="legend", exact=True).click()
+    assert seen(stepper) == ["legend"]
+    stepper.go(8)
+    stepper.frame()
+    assert ["✓ accepted"] in stepper.table("legend")
+    cut = "(words) => words.scrollHeight - words.clientHeight"
+    assert stepper.root.locator(".sv-words").evaluate(cut) <= 1
+    stepper.page.set_viewport_size(LAPTOP)
+    expect(stepper.root.locator(".sv-stage .sv-legend")).to_be_visible()
+    expect(stepper.root.get_by_role("button", name="legend", exact=True)).to_be_hidden()
+
+
 @pytest.mark.parametrize("runs", [1, 2])
 def test_the_header_stays_in_sight(saved_page, eight, runs):
     low = {"width": 1280, "height": 420}

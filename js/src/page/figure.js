@@ -112,6 +112,7 @@ class Figure {
       zoom: null,
       pan: 0,
       tall: null,
+      tight: false,
       room: null,
       turn: 0,
       other: comparison ? films[1 - number] : null,

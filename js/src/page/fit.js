@@ -21,7 +21,8 @@ export function frameHeight(root) {
 
 /**
  * low: whether the map gives up its strips and words; tight: whether the legend gives up its place;
- * row: px of an open row; fits: whether nothing has to be scrolled.
+ * row: px of an open row; fits: whether nothing has to be scrolled. legend: px that are saved once it
+ * gives up its place.
  * @param {{ frame: number, rest: number, legend: number, map: number, lowMap: number, rows: number,
  *   low: boolean | null }} at rest: px of all but rows and map; low: what the reader chose
  */

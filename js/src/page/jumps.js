@@ -29,7 +29,7 @@ export function jump(shell, what, direction) {
 }
 
 /**
- * To the first token in which the two runs differ.
+ * To the first token in which the two runs differ. The cause is said once: it stands over the runs.
  * @param {Shell} shell
  */
 export function jumpToDifference(shell) {
@@ -37,7 +37,17 @@ export function jumpToDifference(shell) {
   const first = comparison?.first;
   if (!first) return shell.notice.say(comparison?.words ?? "There is one run.");
   visit(shell, shell.runs[0], { ...first, row: -1, slot: null, words: "" });
-  shell.notice.say(comparison.words);
+  shell.notice.say(shell.causeSaid ? placeOf(comparison.words) : comparison.words);
+  shell.causeSaid = true;
+}
+
+/**
+ * The place in the words on a difference, without the cause.
+ * @param {string} words
+ */
+function placeOf(words) {
+  const place = /^First difference: [^:.]*/.exec(words);
+  return place ? `${place[0]}.` : words;
 }
 
 /**

@@ -2,11 +2,12 @@
 // and row; the shell moves it.
 
 import { element } from "../draw/elements.js";
-import { counted, wrapWords } from "../draw/words.js";
+import { counted } from "../draw/words.js";
 import { hasTrees } from "../film/tree.js";
 import { EnteredPanel } from "../panels/entered.js";
 import { InvariantPanel } from "../panels/invariants.js";
 import { Legend } from "../panels/legend.js";
+import { LegendPanel } from "../panels/legendpanel.js";
 import { MaskPanel } from "../panels/mask.js";
 import { MovesPanel } from "../panels/moves.js";
 import { PoolPanel } from "../panels/pool.js";
@@ -14,19 +15,16 @@ import { Stage } from "../panels/stage.js";
 import { TimePanel } from "../panels/time.js";
 import { TreePanel } from "../panels/tree.js";
 import { VerifyPanel } from "../panels/verify.js";
-import { mostLines } from "./fit.js";
 import { Lens } from "./lens.js";
 import { ListSection } from "./list.js";
-import { withNotices } from "./notice.js";
 import { Section } from "./section.js";
 import { SteeredSection } from "./steered.js";
+import { wordsHeight } from "./wordroom.js";
 
 /** @import { Desk, Film, PanelClass, Place, View } from "../types.d.ts" */
 /** @import { Shell } from "./shell.js" */
 
 export const RUNS = ["A", "B"]; // what two runs are called, as in Python
-const WORDS = 14.5;
-const OWN_WORDS = 13; // px of letters, as in the style sheet
 
 export class Run {
   /** @type {Lens} */ lens;
@@ -57,6 +55,7 @@ export class Run {
       zoom: null,
       pan: 0,
       tall: null,
+      tight: false,
       room: null,
       turn: 0,
       other: comparison ? comparison.films[1 - number] : null,
@@ -104,6 +103,7 @@ export class Run {
         section: new ListSection(desk, new InvariantPanel(view)),
         phases: [],
       },
+      { name: "legend", word: "legend", section: of(LegendPanel), phases: [] },
     ];
     this.lens = new Lens(entries, (name) => shell.pin(name));
     const inLens = entries.map(({ section }) => section);
@@ -140,24 +140,14 @@ export class Run {
 
   /**
    * Room for the longest sentence of the run, so that nothing moves from one step to the next.
+   * Returns its height in px.
    * @param {number} width
+   * @param {boolean} tight
    */
-  reserve(width) {
-    const { rounds, phases } = this.film.json;
-    const room = Math.min(width, 1150) - 8;
-    const said = rounds.flatMap(({ stages }) =>
-      stages.map(({ words }, phase) => `${capital(phases[phase])}. ${words}`),
-    );
-    const own = rounds.flatMap(({ stages }) =>
-      stages.flatMap(({ words_of }) => (words_of ?? []).map((words) => `Row 99: ${words}.`)),
-    );
-    /** @param {number} size */
-    const lines = (size) => (/** @type {string} */ words) =>
-      wrapWords(words, room, { size, weight: 500 }).length;
-    const most = mostLines(said, lines(WORDS));
-    const mostOwn = mostLines(withNotices(this, own), lines(OWN_WORDS));
-    const height = (most * WORDS + mostOwn * OWN_WORDS) * 1.42;
-    this.words.style.height = `${Math.ceil(height) + 2}px`;
+  reserve(width, tight) {
+    const height = wordsHeight(this, width, tight);
+    this.words.style.height = `${height}px`;
+    return height;
   }
 
   dispose() {

@@ -11,6 +11,7 @@ const AROUND = 72; // px of margins and borders between the parts
 const MAP_AROUND = 74; // px of the heading of the map, its totals and its margins
 const LENS_HEAD = 46; // px of the heading of a panel in the lens, and its margins
 const AROUND_TWO = 24; // px of margins that two runs have besides
+const SAVED = 14; // px that gaps give up where there is no room for the legend
 const LEAST_ROOM = 260;
 const SIZES = [1.4, 1.35, 1.3, 1.25, 1.2, 1.15, 1.1]; // of the presentation: the largest that fits, or the least
 const BESIDE_FROM = 700; // px of a run from which the lens stands beside the batch
@@ -24,6 +25,7 @@ export class Screen {
     this.seen = "";
     this.full = false; // what the reader asked for
     this.scale = 1;
+    this.saved = 0; // px that gaps and sentences give up where there is no room for the legend
     const { signal } = shell.ends;
     this.observer = new ResizeObserver(() => this.refit());
     this.observer.observe(shell.root);
@@ -131,7 +133,11 @@ export class Screen {
    */
   _dense(whole) {
     const { shell } = this;
-    shell.runs.forEach((run) => run.reserve(this._width));
+    const [usual, small] = [false, true].map((tight) =>
+      shell.runs.map((run) => run.reserve(this._width, tight)),
+    );
+    shell.runs.forEach((run) => run.reserve(this._width, false));
+    this.saved = SAVED + Math.min(...usual.map((height, n) => height - small[n]));
     let found = this._fitted(whole, 0);
     for (const level of shell.duo ? [1, 2] : []) {
       if (found.tight) found = this._fitted(whole, level);
@@ -154,7 +160,7 @@ export class Screen {
     return fit({
       frame: Math.floor(whole / this.scale),
       rest: AROUND + head + stage.around(inside) + batch.head.offsetHeight + legend,
-      legend: legend + 4,
+      legend: legend + 4 + this.saved,
       map: map.fullHeight(root.clientWidth) + MAP_AROUND,
       lowMap: map.lowHeight(root.clientWidth),
       rows: stage.openRows,
@@ -166,11 +172,18 @@ export class Screen {
    * @param {{ low: boolean, tight: boolean, row: number }} found
    * @param {boolean} beside
    */
-  _take({ low, tight, row }, beside) {
+  _take({ low: lowMap, tight, row }, beside) {
     const { shell } = this;
-    shell.map.setLow(beside ? low : (this.low ?? false));
-    shell.root.classList.toggle("sv-tight", beside && tight);
-    for (const { view } of shell.runs) view.tall = beside ? row : null;
+    shell.map.setLow(beside ? lowMap : (this.low ?? false));
+    const low = beside && tight;
+    shell.root.classList.toggle("sv-tight", low);
+    for (const run of shell.runs) {
+      run.reserve(this._width, low);
+      run.view.tall = beside ? row : null;
+      run.view.tight = low;
+      run.turnLens();
+      run.lens.tell();
+    }
     shell.touchAll();
   }
 }

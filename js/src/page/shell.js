@@ -48,6 +48,7 @@ export class Shell {
     this.pinned = null;
     this.turned = 0; // 1: the rows stand by positions, 0: by slots
     this.large = false;
+    this.causeSaid = false; // whether a jump has said why the two runs differ
     this.ends = new AbortController();
     const words = model.get("_difference");
     this.comparison = films.length > 1 ? new Comparison(films[0], films[1], words) : null;

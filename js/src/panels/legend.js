@@ -124,9 +124,11 @@ export class Legend {
   }
 
   describe() {
-    return `Legend: ${this._shown()
-      .map(([, words]) => words)
-      .join("; ")}.`;
+    return `Legend: ${this.words().join("; ")}.`;
+  }
+
+  words() {
+    return this._shown().map(([, words]) => words);
   }
 
   /** The entries of what is on screen. */

@@ -12,47 +12,30 @@ the slot where the target has or awaits its K/V.
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
-from specviz.checks.attention import Attention
 from specviz.checks.check import check_invariants
 from specviz.checks.fates import FATES
 from specviz.checks.violations import Violations
 from specviz.metrics import check_recorded
-from specviz.record.heads import SOURCES, head_name
-from specviz.record.missing import sees
-from specviz.record.replay import Frame, Replay, Slots
+from specviz.record.heads import SOURCES
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
 from specviz.util.text import visible
-from specviz.views.stepper.columns import begins_ms, has_selector, has_trees, milliseconds
-from specviz.views.stepper.entries import (
-    feed_runs,
-    move_entries,
-    pool_entries,
-    request_entry,
-    row_entries,
-    violation_entry,
-)
+from specviz.views.stepper.camera import Camera, Json
+from specviz.views.stepper.columns import begins_ms
+from specviz.views.stepper.entries import request_entry, violation_entry
 from specviz.views.stepper.gaps import gaps
-from specviz.views.stepper.heads import guessed_slots
-from specviz.views.stepper.lanes import KINDS, Lanes, cache_cells
+from specviz.views.stepper.lanes import KINDS
 from specviz.views.stepper.options import unusual_options
-from specviz.views.stepper.runmap import SIGNS, copied_bytes, map_entries, waits
-from specviz.views.stepper.sentences import Narrator
-from specviz.views.stepper.tokens import TokenCells
+from specviz.views.stepper.runmap import SIGNS, waits
 
 VERSION = 4
 # Entries of the table `rows` and runs of all lanes: a few seconds, and some 60 MB of JSON.
 MAX_ROWS = 20_000
 MAX_RUNS = 1_000_000
 MAX_CELLS = 2**27  # slots of all rows in all rounds; each is read ten times a round
-# The model whose queries the mask of a phase shows.
-_READERS = {"schedule": "target", "draft": "draft", "verify": "target"}
-
-Json = dict[str, Any]
 
 
 def film(trace: Trace, *, judge: bool = True) -> Json:
@@ -124,22 +107,44 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
     Raises:
         ValueError: there is no record, or it is too long.
     """
-    check_recorded(trace, "trace")
-    rows = trace.rows["row"].size
-    batch = trace.rounds["batch"].astype(np.int64)
-    cells = int((batch * trace.rounds["slots"]).sum())
-    if max(rows, trace.num_rounds) > MAX_ROWS or cells > MAX_CELLS:
-        raise _too_long(
-            f"{rows:,} rows in {trace.num_rounds:,} rounds; "
-            f"more than {MAX_ROWS:,} are too many to step through"
-        )
     with collector_paused():
-        violations = check_invariants(trace) if judge else Violations()
-        camera = _Camera(trace, violations, judge)
+        shooting = Shooting(trace, judge=judge)
+        rounds = list(shooting.rounds())
+        return shooting.rest() | {"rounds": rounds}
+
+
+class Shooting:
+    """A film in the making: first its rounds, one by one, then the rest of it.
+
+    Raises ValueError as `film` does, also between two rounds.
+    """
+
+    def __init__(self, trace: Trace, *, judge: bool) -> None:
+        _check_size(trace)
+        self._trace = trace
+        self._judge = judge
+        self._violations = check_invariants(trace) if judge else Violations()
+        self._camera = Camera(trace, self._violations, judge)
+
+    def rounds(self) -> Iterator[Json]:
+        """Yield the rounds, in order."""
+        for number in range(self._trace.num_rounds):
+            if self._camera.lanes.runs > MAX_RUNS:
+                raise _too_long(
+                    f"more than {MAX_RUNS:,} blocks of slots by round {number}, "
+                    "which is too much to step through"
+                )
+            yield self._camera.round(number)
+
+    def rest(self) -> Json:
+        """Return all keys but `rounds`. The camera has met all lanes once `rounds` has ended."""
+        trace = self._trace
+        camera = self._camera
+        violations = self._violations
         meta = dict(trace.meta)
         texts = meta.pop("token_texts")
         meta.pop("begins_ms", None)
-        told = {
+        told: Json = {
             "version": VERSION,
             "kinds": list(KINDS),
             "phases": list(PHASES),
@@ -148,13 +153,11 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
             "options": unusual_options(meta["strategy_options"]),
             "texts": {token: visible(text) for token, text in texts.items()},
             "requests": [request_entry(trace, number) for number in range(trace.num_requests)],
-            "rounds": [camera.round(number) for number in range(trace.num_rounds)],
             "signs": list(SIGNS),
             "waits": waits(trace),
-            # The camera has met all lanes once all rounds are recorded.
             "lanes": camera.lanes.found,
             "holes": camera.feeds.holes,
-            "violations": [violation_entry(each) for each in violations] if judge else None,
+            "violations": [violation_entry(each) for each in violations] if self._judge else None,
         }
         optional = {"begins": begins_ms(trace), "gaps": gaps(trace, violations.unchecked)}
         told |= {name: each for name, each in optional.items() if each is not None}
@@ -176,119 +179,17 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+def _check_size(trace: Trace) -> None:
+    check_recorded(trace, "trace")
+    rows = trace.rows["row"].size
+    batch = trace.rounds["batch"].astype(np.int64)
+    cells = int((batch * trace.rounds["slots"]).sum())
+    if max(rows, trace.num_rounds) > MAX_ROWS or cells > MAX_CELLS:
+        raise _too_long(
+            f"{rows:,} rows in {trace.num_rounds:,} rounds; "
+            f"more than {MAX_ROWS:,} are too many to step through"
+        )
+
+
 def _too_long(problem: str) -> ValueError:
     return ValueError(f"trace has {problem}; record fewer prompts or fewer new tokens")
-
-
-class _Camera:
-    """Records round after round; walks forward through the record once."""
-
-    def __init__(self, trace: Trace, violations: Violations, judge: bool) -> None:
-        self._trace = trace
-        self.head = head_name(trace)
-        self._replay = Replay(trace)
-        texts = trace.index.committed
-        self.lanes = Lanes(texts)
-        self._tokens = TokenCells(trace, texts)
-        self._attention = Attention(trace) if judge else None
-        self._narrator = Narrator(trace, violations, judge=judge)
-        self._rows = row_entries(trace, judge=judge)
-        self._pool = pool_entries(trace)
-        self._moves = move_entries(trace)
-        self.feeds = feed_runs(trace)
-        self._ms = milliseconds(trace)
-        self._bytes = copied_bytes(trace)
-        self._map = map_entries(trace, violations)
-        self._has_trees = has_trees(trace)
-        self._cached: dict[str, tuple[Slots, list[int]]] = {}
-        self._violations: dict[tuple[int, str], list[int]] = {}
-        for number, each in enumerate(violations):
-            self._violations.setdefault((each.round, each.phase), []).append(number)
-
-    def round(self, number: int) -> Json:
-        """Return a round and its stages."""
-        rounds = self._trace.rounds
-        if self.lanes.runs > MAX_RUNS:
-            raise _too_long(
-                f"more than {MAX_RUNS:,} blocks of slots by round {number}, "
-                "which is too much to step through"
-            )
-        told = {
-            "slots": int(rounds["slots"][number]),
-            "decision": self._trace.meta["decisions"][rounds["decision"][number]],
-            "ms": self._ms[number],
-            "bytes": self._bytes[number],
-            "map": self._map[number],
-            "rows": self._rows[number],
-            "pool": self._pool[number],
-            "stages": [self._stage(number, phase) for phase in PHASES],
-        }
-        if has_selector(self._trace):
-            told["capacity"] = int(rounds["capacity"][number])
-        return told
-
-    def _stage(self, number: int, phase: str) -> Json:
-        # In order: a replay walks forward, and going back would begin anew.
-        frame = self._replay.frame(number, phase)
-        stage = number * len(PHASES) + PHASES.index(phase)
-        words, words_of = self._narrator.describe(number, phase)
-        told: Json = {
-            "words": words,
-            "words_of": words_of,
-            "width": int(frame.target.state.shape[1]),
-            "lengths": frame.lengths.tolist(),
-            "starts": frame.starts.tolist(),
-            "pending": frame.pending.tolist(),
-            "tokens": self.lanes.add("tokens", self._tokens.after(frame)),
-            "target": self._cache("target", frame.target),
-            "draft": self._cache("draft", frame.draft),
-            "feeds": self.feeds.runs[stage],
-            "faults": self._faults(frame),
-            "moves": self._moves[stage],
-            "violations": self._violations.get((number, phase), []),
-        }
-        if self.head is not None:
-            told["guessed"] = guessed_slots(frame.draft)
-        return told
-
-    def _cache(self, model: str, slots: Slots) -> list[int]:
-        # A replay returns the same slots as long as nothing has changed.
-        before, lanes = self._cached.get(model, (None, []))
-        if before is not slots:
-            lanes = self.lanes.add(model, cache_cells(slots))
-            self._cached[model] = slots, lanes
-        return lanes
-
-    def _faults(self, frame: Frame) -> list[list[Any]]:
-        model = _READERS.get(frame.phase)
-        if self._attention is None or model is None or not sees(self._trace.meta, model):
-            return []
-        steps = self._trace.feeds["step"]
-        indices = self._trace.feeds["index"]
-        return [
-            [
-                int(steps[each.feed]),
-                int(self.feeds.rows[each.feed]),
-                int(indices[each.feed]),
-                each.count,
-                [list(leak) for leak in each.leaks],
-                [list(hole) for hole in each.holes],
-                each.lost,
-                *self._node_of(each.feed),
-            ]
-            for each in self._attention.wrong(frame, model)
-            if self._is_known(each.feed)
-        ]
-
-    def _is_known(self, feed: int) -> bool:
-        """Whether the record says what a query should see.
-
-        It does not say what a draft follows that was read but not proposed.
-        """
-        entry = self._trace.index.feed_rows[feed]
-        drafted = self._trace.rows["drafted"][entry]
-        return not self._has_trees or int(self._trace.feeds["node"][feed]) <= int(drafted)
-
-    def _node_of(self, feed: int) -> list[int]:
-        # Several drafts of a tree have the same index.
-        return [int(self._trace.feeds["node"][feed])] if self._has_trees else []

@@ -9,7 +9,6 @@ ids. A lane may also be [number, count, run, ...]: it begins with the first `cou
 earlier lane, as rows full of holes do. Not known here: rounds, JSON.
 """
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from specviz.checks.fates import FATES
 from specviz.record.heads import MASK
-from specviz.record.index import Committed
+from specviz.record.index import Committed, joined_ranges
 from specviz.record.replay import Slots
 from specviz.record.schema import STATES, Array, Table
 
@@ -148,20 +147,7 @@ class Lanes:
             new = np.arange(rows.size) - np.searchsorted(rows, rows) >= known[rows]
             rows, firsts, stops, foreign = rows[new], firsts[new], stops[new], foreign[new]
 
-        runs = np.zeros((rows.size, 7), np.int32)
-        runs[:, 0] = firsts
-        runs[:, 1] = stops
-        runs[:, 2:6] = cells[:4, rows, firsts].T
-        runs[runs[:, 2] < _HELD, 3:6] = -1  # what lies there belongs to nobody
-        entries = runs.tolist()
-        # A lane is known by the bytes of its runs, and by the tokens that are not the request's.
-        written = runs.tobytes()
-        wide = runs.strides[0]
-        edges = np.searchsorted(rows, np.arange(size + 1)).tolist()
-        keys = [written[wide * first : wide * stop] for first, stop in pairwise(edges)]
-        for run, row, tokens in _tokens_of(cells, rows, firsts, stops, foreign):
-            entries[run][-1] = tokens.tolist()
-            keys[row] += written[wide * run : wide * run + 4] + tokens.tobytes()
+        entries, keys, edges = _entries(cells, rows, firsts, stops, foreign)
         numbers = []
         for row, (first, stop) in enumerate(pairwise(edges)):
             numbers.append(self._number(keys[row], heads.get(row), entries[first:stop]))
@@ -195,10 +181,11 @@ class Lanes:
         What counts as held is always the request's own.
         """
         at = np.flatnonzero(cells[0] > _HELD)
-        _, index, _, request, token = cells.reshape(5, -1)[:, at]
+        _, index, _, request, token = cells.reshape(5, -1).take(at, axis=1)
         # Where the index is none of the request's, any other stands in for it.
-        known = (request >= 0) & (index >= 0) & (index < self._texts.size[request])
-        own = self._texts.tokens[self._texts.first[request] + np.where(known, index, 0)] == token
+        known = (request >= 0) & (index >= 0) & (index < self._texts.size.take(request))
+        place = self._texts.first.take(request) + np.where(known, index, 0)
+        own = self._texts.tokens.take(place) == token
         slots = at[(request >= 0) & ~(known & own)]
         starts = rows * cells.shape[2] + firsts
         foreign = np.zeros(rows.size, bool)
@@ -208,28 +195,53 @@ class Lanes:
 
 def _runs(cells: Array) -> tuple[Array, Array, Array]:
     """Return row, first slot and stop of each run, (n,) each."""
-    kind, index, position, request, _ = cells
-    breaks = np.ones(kind.shape, bool)
-    goes_on = request[:, 1:] == request[:, :-1]
-    goes_on &= index[:, 1:] - index[:, :-1] == 1
+    width = cells.shape[2]
+    flat = cells.reshape(5, -1)  # one row behind the other: a run ends with its row in any case
+    kind, index, position, request, _ = flat
+    breaks = np.ones(kind.size, bool)
+    goes_on = request[1:] == request[:-1]
+    goes_on &= index[1:] - index[:-1] == 1
     # A log may not say positions; then they are -1.
-    unknown = (position[:, 1:] < 0) & (position[:, :-1] < 0)
-    goes_on &= (position[:, 1:] - position[:, :-1] == 1) | unknown
-    goes_on |= kind[:, 1:] < _HELD
-    breaks[:, 1:] = ~(goes_on & (kind[:, 1:] == kind[:, :-1]))
-    rows, firsts = breaks.nonzero()
-    width = kind.shape[1]
-    stops = np.append((rows * width + firsts)[1:], kind.size) - rows * width
+    unknown = (position[1:] & position[:-1]) < 0  # both are negative
+    goes_on &= (position[1:] - position[:-1] == 1) | unknown
+    goes_on |= kind[1:] < _HELD
+    goes_on &= kind[1:] == kind[:-1]
+    np.logical_not(goes_on, out=breaks[1:])
+    if width:
+        breaks[::width] = True
+    starts = breaks.nonzero()[0]
+    rows, firsts = np.divmod(starts, max(width, 1))
+    stops = np.append(starts[1:], kind.size) - rows * width
     return rows, firsts, stops
 
 
-def _tokens_of(
-    cells: Array, rows: Array, firsts: Array, stops: Array, wanted: Array
-) -> Iterator[tuple[int, int, Array]]:
-    """Yield number, row and tokens of each run that is wanted (n,)."""
-    at = np.flatnonzero(wanted)
-    starts = rows[at] * cells.shape[2] + firsts[at]
-    tokens = cells[4].ravel()
-    lengths = stops[at] - firsts[at]
-    for run, row, start, length in np.stack([at, rows[at], starts, lengths], axis=1).tolist():
-        yield run, row, tokens[start : start + length]
+def _entries(
+    cells: Array, rows: Array, firsts: Array, stops: Array, foreign: Array
+) -> tuple[list[Lane], list[bytes], list[int]]:
+    """Return the runs as lists, by row a key that tells lanes apart, and where each row begins."""
+    flat = cells.reshape(5, -1)
+    starts = rows * cells.shape[2] + firsts
+    # How many tokens of its own each run has to name.
+    lengths = np.where(foreign, stops - firsts, 0)
+    runs = np.empty((rows.size, 7), np.int32)
+    runs[:, 0] = firsts
+    runs[:, 1] = stops
+    runs[:, 2:6] = flat[:4].take(starts, axis=1).T
+    runs[:, 6] = lengths
+    runs[runs[:, 2] < _HELD, 3:6] = -1  # what lies there belongs to nobody
+    entries = runs.tolist()
+    tokens = flat[4].take(joined_ranges(starts, lengths))
+    bounds = np.append(0, lengths.cumsum())
+    named = tokens.tolist()
+    named_bounds = bounds.tolist()
+    for run in np.flatnonzero(foreign).tolist():
+        entries[run][-1] = named[named_bounds[run] : named_bounds[run + 1]]
+    # A lane is known by the bytes of its runs, and by the tokens that are not the request's.
+    edges = np.searchsorted(rows, np.arange(cells.shape[1] + 1))
+    written = runs.tobytes()
+    spelled = tokens.tobytes()
+    of_runs = (edges * runs.strides[0]).tolist()
+    of_tokens = (bounds[edges] * tokens.itemsize).tolist()
+    parts = zip(pairwise(of_runs), pairwise(of_tokens), strict=True)
+    keys = [written[slice(*these)] + spelled[slice(*those)] for these, those in parts]
+    return entries, keys, edges.tolist()
