@@ -85,6 +85,7 @@ def outputs(run: Run) -> list[list[int]]:
 
 
 NEW_TOKENS = 10
+EVERY = slice(None)
 QUICK = [("llama", name) for name in ("autoregressive", "inplace", "eqspec")]
 CASES = [("llama", "exspec"), ("llama", "rollback"), ("gpt2", "inplace")]
 # A capture does not depend on the class, as long as its forward reads nothing on the host.
@@ -94,10 +95,12 @@ OTHER_CLASSES = [(name, "inplace") for name in CLASSES if name not in ("llama", 
 OF_SEVERAL_SIZES = [("llama", "inplace"), ("llama", "exspec")]
 
 
-def prepared(name: str = "llama", device: str = "cpu", **options: Any) -> Run:
-    """A run of five short prompts, three at a time."""
+def prepared(
+    name: str = "llama", device: str = "cpu", prompts: slice = EVERY, **options: Any
+) -> Run:
+    """A run of five short prompts, or of some of them, three at a time."""
     given = {"batch_size": 3, "max_new_tokens": NEW_TOKENS, "num_draft_tokens": 2} | options
-    return make_run(make_pair(name, device=device), make_prompts()[:5], Options(**given))
+    return make_run(make_pair(name, device=device), make_prompts()[:5][prompts], Options(**given))
 
 
 @cache
@@ -131,7 +134,7 @@ def test_replayed_selection_writes_the_same_text():
     assert replayed > captured
 
 
-def count_replays(run: Run, name: str = "llama") -> tuple[int, int]:
+def count_replays(run: Run, name: str = "llama", prompts: slice = EVERY) -> tuple[int, int]:
     """Run it with replays in the place of CUDA graphs; count captures and replays."""
     captured, replayed = 0, 0
 
@@ -147,7 +150,7 @@ def count_replays(run: Run, name: str = "llama") -> tuple[int, int]:
         return counting
 
     run.state.graphs = PhaseGraphs(counted)
-    assert outputs(run) == right(name)
+    assert outputs(run) == right(name)[prompts]
     return captured, replayed
 
 

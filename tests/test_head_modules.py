@@ -189,6 +189,10 @@ def test_heads_that_do_not_fit_the_target_are_refused():
         "hidden_size 8",
     )
     check_refusal(lambda: build_head("eagle3", pair.target, layers=(0, 9)), "layers=(0, 9)")
+    # transformers returns the last layer's output only after the final norm, which is LAST.
+    last = pair.target.config.num_hidden_layers - 1
+    expected = f"layers=(0, {last}) names [{last}], but the target has"
+    check_refusal(lambda: build_head("eagle3", pair.target, layers=(0, last)), expected)
     check_refusal(lambda: build_head("eagle3", pair.target, layers=()), "layers must be")
     check_refusal(lambda: build_head("medusa", pair.target, heads=0), "heads must be an int >= 1")
     check_refusal(lambda: build_head("hydra", pair.target), "kind='hydra'")

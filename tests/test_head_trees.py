@@ -142,7 +142,13 @@ def test_trees_that_a_head_cannot_grow_are_refused():
         "num_draft_tokens must be at most 5",
         "or the depth of the tree",
     )
-    check_refusal(lambda: sv.drafter("tree", base="parallel"), "base='parallel'")
+    for name in ("tree", "static_tree"):
+        check_refusal(
+            lambda name=name: sv.drafter(name, base="parallel"),
+            "base='parallel' drafts all tokens in one forward",
+            "pass base='eagle3', or drafter='parallel' for chains",
+        )
+    check_refusal(lambda: sv.drafter("tree", base="hydra"), "base='hydra'")
     check_refusal(
         lambda: sv.decode(pair, [[1]], drafter=sv.drafter("tree", base="eagle3")),
         "drafter='eagle3' needs a head",

@@ -12,6 +12,7 @@ from tree_drafters import GUMBEL, TOKENS, alone
 
 import specviz as sv
 from specviz.engine.draft_length import DraftLength
+from specviz.engine.drafters.model import choose
 from specviz.engine.events import Drafted
 from specviz.engine.heads import KINDS, build_head
 from specviz.engine.state import State
@@ -236,6 +237,31 @@ def check_drafts(pair: sv.Pair, kind: str, strategy: str, length: int | DraftLen
             # The drafter chooses from float32.
             torch.testing.assert_close(found, expected.float(), atol=1e-5, rtol=1e-5)
             seen += 1
+    assert seen > 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_drafts_are_drawn_from_the_very_q_that_judges_them(kind):
+    """In bfloat16, where a q that is computed a second time in float32 would be another one."""
+    sampling = sv.SamplingParams(0.9, top_p=0.9)
+    events = sv.decode(
+        pair_with("llama", kind, torch.bfloat16),
+        make_prompts(),
+        drafter=kind,
+        num_draft_tokens=STEPS,
+        batch_size=5,
+        max_new_tokens=TOKENS,
+        sampling=sampling,
+    )
+    seen = 0
+    for event in drafted(events):
+        logits = event.draft.logits
+        assert logits.dtype == torch.float32
+        drawn = [choose(event.state, logits[:, j], j) for j in range(STEPS)]
+        assert torch.equal(torch.stack(drawn, 1), event.draft.tokens)
+        # What a module of bfloat16 computes can be no finer, so the head's own q it is.
+        assert torch.equal(logits, logits.bfloat16().float())
+        seen += drawn[0].numel()
     assert seen > 20
 
 

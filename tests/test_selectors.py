@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 import specviz as sv
 from specviz.engine.chooser import Greedy
 from specviz.engine.drafters import Draft
+from specviz.engine.options import Options
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.selectors import SELECTORS, Everything, Selector, Threshold
 from specviz.engine.selectors.tetris import SCORES, largest, score_drafts
@@ -162,6 +164,40 @@ def test_a_run_that_would_be_biased_is_refused_and_named_if_it_is_asked_for() ->
         assert sv.check_invariants(honest) == []
     gumbel = SamplingParams(1.0, coupling="gumbel")
     assert generate(pair, make_prompts(), selector="tetris", sampling=gumbel, **run).meta["valid"]
+
+
+class Foreseeing(Everything):
+    """Says of itself that its scores read the drafts, as one of a user's own might."""
+
+    name: ClassVar[str] = "foreseeing"
+
+    @property
+    def foresees(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("selector", "remedy", "safe"),
+    [
+        (sv.selector("tetris"), 'pass score="largest" or "entropy"', {"score": "entropy"}),
+        (
+            sv.selector("tetris", capacity="best"),
+            'pass score="largest"',
+            {"capacity": "best", "score": "largest"},
+        ),
+        (sv.selector("threshold"), 'pass score="largest"', {"score": "largest"}),
+        (Foreseeing(), "let its scores read q and not the token that was drawn", None),
+    ],
+    ids=["tetris", "tetris of the best capacity", "threshold", "one's own"],
+)
+def test_the_remedy_is_one_that_the_selector_takes(
+    selector: Selector, remedy: str, safe: dict[str, Any] | None
+) -> None:
+    expected = f'; {remedy}, or pass coupling="gumbel", or valid=False to see the bias'
+    with pytest.raises(ValueError, match=re.escape(expected)):
+        Options(selector=selector, sampling=SamplingParams(1.0))
+    if safe is not None:
+        Options(selector=sv.selector(selector.name, **safe), sampling=SamplingParams(1.0))
 
 
 class Wrong(Selector):

@@ -35,7 +35,7 @@ from specviz.zoo.heads import pipeline, training
 from specviz.zoo.heads.export import export_head
 from specviz.zoo.heads.features import keep_features, target_features
 from specviz.zoo.heads.loss import HeadBatch, head_loss
-from specviz.zoo.heads.measure import count_rounds, measure_head, texts_from
+from specviz.zoo.heads.measure import count_rounds, measure_coverage, measure_head, texts_from
 from specviz.zoo.heads.mix import SHARES, mix_windows
 from specviz.zoo.heads.training import HeadPlan, TrainedHead, kept_layers, train_head
 from specviz.zoo.models import build_model
@@ -466,6 +466,33 @@ def test_top_1_and_top_5_are_shares_of_the_true_tokens(target: LlamaForCausalLM)
     assert [figures[f"top1_{s}"] for s in (1, 2, 3)] == [2 / 4, 1 / 3, 1 / 2]
     assert [figures[f"top5_{s}"] for s in (1, 2, 3)] == [3 / 4, 2 / 3, 1 / 2]
     assert figures["length"] == 4 / 2  # 0 accepted with 4 as bonus, then 0 with 7
+
+
+def test_the_coverage_of_a_reduced_vocabulary_bounds_its_acceptance(
+    target: LlamaForCausalLM,
+) -> None:
+    """The head is always right where it can be: its first choice is the text's token, if known."""
+    known = torch.tensor([0, 4, 9])
+    head = build_head("eagle3", target, draft_vocabulary_size=3)
+    head.d2t.copy_(known - torch.arange(3))
+    assert torch.equal(head.draft_ids, known)
+    new = [[0, 4, 0, 7], [9, 1, 2, 4, 8, 8]]
+    texts = texts_from(target, [[1, 9], [3]], new, kept_layers(target))
+    assert measure_coverage(head, texts) == 5 / 10  # the prompts' tokens are not drafted
+    assert measure_coverage(build_head("eagle3", target), texts) == 1.0
+
+    def unroll(tokens: torch.Tensor, _: object, starts: torch.Tensor, steps: int) -> list[object]:
+        outputs = []
+        for step in range(steps):
+            right = torch.nn.functional.one_hot(at(tokens, starts + step + 1), 4096).float()
+            out_of_reach = torch.ones(4096, dtype=torch.bool).index_fill(0, known, False)
+            logits = right.masked_fill(out_of_reach, -torch.inf)
+            outputs.append(HeadOutput(logits, logits[..., :0]))
+        return outputs
+
+    head.unroll = unroll
+    figures = measure_head(head, texts, 1)
+    assert figures["coverage"] == figures["top1_1"] == 5 / 10
 
 
 # files

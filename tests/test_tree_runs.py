@@ -1,5 +1,6 @@
 """Runs with token trees: the text is the target's own, and K/V lies where it is looked for."""
 
+from collections import Counter
 from functools import cache
 from itertools import product
 from typing import Any
@@ -139,6 +140,58 @@ def test_trees_keep_the_text_with_every_option(drafter: Any, options: dict[str, 
         max_new_tokens=NEW_TOKENS, **options,
     )  # fmt: skip
     assert result.tokens == generate_one_by_one()
+
+
+# ---- EXSPEC's pool ----
+
+
+def should_be_grouped(lengths: list[int], batch_size: int) -> bool:
+    """Whether a batch of one length can be formed of the pool's rows."""
+    return max(Counter(lengths).values()) >= min(batch_size, len(lengths))
+
+
+@pytest.mark.parametrize("fallback", ["realign", "partial"])
+def test_a_pool_groups_rows_of_trees_by_length(fallback: str) -> None:
+    """By length alone, as it groups chains: how many drafts a tree has plays no part in it."""
+    strategy = sv.strategy("exspec", window=10, fallback=fallback)
+    result = check_text(
+        "llama", torch.float32, False, [TOKENS] * 10, strategy=strategy, num_draft_tokens=6,
+        batch_size=2, record=True,
+    )  # fmt: skip
+    trace = result.trace
+    assert trace is not None
+    assert sv.check_invariants(trace) == []
+    names = [trace.meta["decisions"][code] for code in trace.rounds["decision"].tolist()]
+    pool = trace.pool
+    grouped = 0
+    for number, name in enumerate(names):
+        here = pool["round"] == number
+        chosen = pool["length"][here & (pool["chosen"] == 1)].tolist()
+        if should_be_grouped(pool["length"][here].tolist(), 2):
+            assert name == "grouped"
+            assert len(chosen) == min(2, here.sum())
+            grouped += 1
+        assert len(set(chosen)) == 1 or name == "realigned"
+    other = {"realign": "realigned", "partial": "partial"}[fallback]
+    assert Counter(names) == {"grouped": grouped, other: len(names) - grouped}
+    assert 0 < grouped < len(names), "some rounds found a group and some did not"
+    rows = trace.rows
+    assert (rows["path"] > np.arange(rows["path"].shape[1])).any(), "a branch was accepted"
+
+
+@each_drafter
+def test_copies_of_a_prompt_stay_one_group(drafter: Any) -> None:
+    """They advance alike. So every round finds its group, and no row is moved to meet another."""
+    result = generate(
+        confident(torch.float32), [make_prompts()[3]] * 4, drafter=drafter, batch_size=4,
+        strategy=sv.strategy("exspec", window=4), max_new_tokens=TOKENS, record=True,
+    )  # fmt: skip
+    assert len({tuple(tokens) for tokens in result.tokens}) == 1
+    decisions = [result.meta["decisions"][code] for code in result.rounds["decision"].tolist()]
+    assert Counter(decisions) == {"grouped": len(decisions)}
+    assert result.trace is not None
+    assert set(result.trace.moves["phase"].tolist()) <= {ACCEPT}, "trees are compacted, no more"
+    assert (result.rows["accepted"] > 1).any()
 
 
 # ---- the draft's K/V ----

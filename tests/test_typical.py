@@ -6,6 +6,7 @@ are fixed; stated odds of false failure are those over seeds.
 
 import math
 from collections import defaultdict
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -38,23 +39,28 @@ def after(model: torch.nn.Module, prefix: Row) -> list[float]:
     return SAMPLING.distribution(logits).tolist()
 
 
-def written(prefix: Row = ()) -> dict[Row, float]:
+def proposed(prefix: Row) -> Row:
+    """What the draft model finds likeliest behind `prefix`, K tokens."""
+    drafts: Row = ()
+    for _ in range(K):
+        q = after(make_tiny().draft, prefix + drafts)
+        drafts = (*drafts, q.index(max(q)))
+    return drafts
+
+
+def written(prefix: Row = (), *, propose: Callable[[Row], Row] = proposed) -> dict[Row, float]:
     """The probability of every text that rounds of K drafts can write behind `prefix`."""
     if len(prefix) >= NEW_TOKENS or 5 in prefix:
         return {cut(prefix): 1.0}
-    pair = make_tiny()
+    target = make_tiny().target
     accepted = prefix
-    drafted = prefix
-    for _ in range(K):
-        q = after(pair.draft, drafted)
-        token = q.index(max(q))
-        drafted = (*drafted, token)
-        if not is_typical(after(pair.target, accepted), token, 0.3, 0.6):
+    for token in propose(prefix):
+        if not is_typical(after(target, accepted), token, 0.3, 0.6):
             break
-        accepted = drafted
+        accepted = (*accepted, token)
     found: dict[Row, float] = defaultdict(float)
-    for token, chance in enumerate(after(pair.target, accepted)):
-        for row, rest in written((*accepted, token)).items():
+    for token, chance in enumerate(after(target, accepted)):
+        for row, rest in written((*accepted, token), propose=propose).items():
             found[row] += chance * rest
     return found
 

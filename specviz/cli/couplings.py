@@ -22,6 +22,8 @@ from specviz.studies.output import show
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
     add_lengths(parser)
+    text = "what drafts: model, or a head such as medusa (%(default)s)"
+    parser.add_argument("--drafter", default="model", metavar="NAME", help=text)
     parser.add_argument("--batch-size", type=integer, default=8, metavar="B")
     parser.add_argument("--temperatures", type=number, nargs="+", default=[0.6, 1.0], metavar="T")
     parser.add_argument("--seeds", type=integer, nargs="+", default=[0, 1, 2, 3], metavar="SEED")
@@ -36,15 +38,18 @@ def run(options: argparse.Namespace) -> None:
         check_temperature(temperature)
     check_table(options.out)
 
+    from specviz.engine.drafters import drafter
     from specviz.studies.couplings import couplings_of, measure_couplings
 
     couplings_of(options.temperatures)
+    drafter(options.drafter)  # raises ValueError if there is none
     table, found = measure_couplings(
         load_models(options),
         load_prompts(),
         options.temperatures,
         options.seeds,
         batch_size=options.batch_size,
+        drafter=options.drafter,
         **lengths(options),
     )
     show(table, found, options.out)

@@ -170,7 +170,7 @@ class Options:
             raise ValueError(
                 f"selector={selector.name!r} decides by a draft whether that draft is judged, "
                 'which under coupling="rejection" changes the distribution of the text; '
-                'pass score="largest" or coupling="gumbel", or valid=False to see the bias'
+                f'{selector.unbiased}, or pass coupling="gumbel", or valid=False to see the bias'
             )
         if selector.decides_capacity and self.num_draft_tokens == Auto.name:
             raise ValueError(

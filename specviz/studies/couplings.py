@@ -19,7 +19,13 @@ from specviz.engine.run import check_pair, decode
 from specviz.engine.sampling import SamplingParams
 from specviz.generation.generate import generate
 from specviz.util.files import conditions
-from specviz.util.validate import require_bool, require_ints, require_kind, require_list
+from specviz.util.validate import (
+    require_bool,
+    require_ints,
+    require_kind,
+    require_list,
+    require_str,
+)
 
 
 def measure_couplings(
@@ -31,9 +37,13 @@ def measure_couplings(
     batch_size: int = 8,
     num_draft_tokens: int = 5,
     max_new_tokens: int = 64,
+    drafter: str = "model",
     progress: bool = True,
 ) -> tuple[pd.DataFrame, dict[str, object]]:
     """Sample from `prompts` with all couplings, at every temperature and with every seed.
+
+    Args:
+        drafter: by name: "model", a head of the pair such as "eagle3", or another.
 
     Returns:
         (table, conditions). The table has one entry per temperature and coupling:
@@ -45,9 +55,11 @@ def measure_couplings(
     """
     chosen = couplings_of(temperatures)
     require_ints("seeds", seeds, minimum=0)
+    require_str("drafter", drafter, "pass the name of a drafter")
     check_pair(pair)
     require_bool("progress", progress)
     settings: dict[str, Any] = {
+        "drafter": drafter,
         "batch_size": batch_size,
         "num_draft_tokens": num_draft_tokens,
         "max_new_tokens": max_new_tokens,

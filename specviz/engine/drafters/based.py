@@ -12,6 +12,7 @@ from specviz.engine.drafters.heads import (
     Eagle3Drafter,
     HeadDrafter,
     MedusaDrafter,
+    ParallelDrafter,
 )
 from specviz.engine.drafters.model import ModelDrafter
 from specviz.engine.features import Features
@@ -41,6 +42,12 @@ class BasedDrafter(ModelDrafter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.base == ParallelDrafter.name:
+            raise ValueError(
+                "base='parallel' drafts all tokens in one forward, before any of them is chosen, "
+                "so no branch could read its own; pass base='eagle3', or drafter='parallel' for "
+                "chains"
+            )
         require_choice("base", self.base, _CHAINS)
 
     @property

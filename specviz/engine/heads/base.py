@@ -96,15 +96,22 @@ class DraftHead(PreTrainedModel):
 
     def to_logits(self, states: Tensor) -> Tensor:
         """Return logits (..., V) from states (..., D)."""
-        if not self.settings.draft_vocabulary_size:
+        ids = self.draft_ids
+        if ids is None:
             logits: Tensor = self.target_lm_head(states)
             return logits
         own = self.lm_head(states)
         # The ids that it cannot propose have probability 0, for every way to choose and to judge.
         full = own.new_full((*own.shape[:-1], self.settings.vocabulary_size), -torch.inf)
-        ids = torch.arange(self.d2t.shape[0], device=self.d2t.device) + self.d2t
         full[..., ids] = own
         return full
+
+    @property
+    def draft_ids(self) -> Tensor | None:
+        """The target's ids (n,) that it can propose; None for all of them."""
+        if not self.settings.draft_vocabulary_size:
+            return None
+        return torch.arange(self.d2t.shape[0], device=self.d2t.device) + self.d2t
 
     def rows_of_lm_head(self, tokens: Tensor) -> Tensor:
         """Return the rows (..., D) of the target's LM head for tokens (...)."""

@@ -60,6 +60,11 @@ class Selector:
         return False
 
     @property
+    def unbiased(self) -> str:
+        """What the caller is told to do so that the selector no longer foresees, where it does."""
+        return "let its scores read q and not the token that was drawn"
+
+    @property
     def decides_capacity(self) -> bool:
         """Whether `choose` decides how many drafts of the batch are verified, up to C.
 

@@ -83,6 +83,11 @@ class Tetris(Selector):
         return self.score == "chosen"
 
     @property
+    def unbiased(self) -> str:
+        # The best capacity needs chances, which entropies are not.
+        return 'pass score="largest"' + ("" if self.decides_capacity else ' or "entropy"')
+
+    @property
     def decides_capacity(self) -> bool:
         return self.capacity == "best"
 

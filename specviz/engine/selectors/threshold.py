@@ -54,6 +54,10 @@ class Threshold(Selector):
     def foresees(self) -> bool:
         return self.score == "chosen"
 
+    @property
+    def unbiased(self) -> str:
+        return 'pass score="largest"'
+
     def choose(self, state: State, draft: Draft, capacity: int) -> Draft:
         if draft.parents is not None:
             scores = score_round(state, draft, self.score)  # (b, K)

@@ -4,7 +4,7 @@
 own there is `train_head`. `specviz study heads` runs `study_heads`.
 """
 
-from specviz.zoo.heads.measure import greedy_texts, measure_head
+from specviz.zoo.heads.measure import greedy_texts, measure_coverage, measure_head
 from specviz.zoo.heads.pipeline import train_heads
 from specviz.zoo.heads.study import study_heads
 from specviz.zoo.heads.training import HeadPlan, TrainedHead, kept_layers, train_head
@@ -14,6 +14,7 @@ __all__ = [
     "TrainedHead",
     "greedy_texts",
     "kept_layers",
+    "measure_coverage",
     "measure_head",
     "study_heads",
     "train_head",

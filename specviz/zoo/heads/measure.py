@@ -77,19 +77,33 @@ def measure_head(
     """Return the head's figures on the texts, K drafts a round.
 
     They are `length`, the mean acceptance length: new tokens a round, bonus included, over all
-    rounds of all texts. And for each step s from 1 `top1_s` and `top5_s`, the shares of positions
-    where the next token is the head's first choice, or among its first five, given the true tokens
-    before it. A run's `mean_acceptance_length` is a little larger, as it counts accepted drafts
-    beyond a text's end.
+    rounds of all texts. Then `coverage`; see `measure_coverage`. And for each step s from 1
+    `top1_s` and `top5_s`, the shares of positions where the next token is the head's first choice,
+    or among its first five, given the true tokens before it. A run's `mean_acceptance_length` is a
+    little larger, as it counts accepted drafts beyond a text's end.
     """
     found = count_hits(head, texts, num_draft_tokens, num_draft_tokens)
     figures = {"length": float(found.tokens.sum() / found.rounds.sum())}
+    figures["coverage"] = measure_coverage(head, texts)
     shares = {"top1": found.top1, "top5": found.top5}
     for step in range(num_draft_tokens):
         for name, counts in shares.items():
             share = counts[:, step].sum() / found.positions[:, step].sum()
             figures[f"{name}_{step + 1}"] = float(share)
     return figures
+
+
+def measure_coverage(head: DraftHead, texts: Sequence[Text]) -> float:
+    """Return the share of the target's tokens that the head can propose.
+
+    It is 1, unless the head has a reduced vocabulary. The texts are greedy, so their tokens are the
+    target's first choices, and no more than this share of a head's first drafts can be accepted.
+    """
+    ids = head.draft_ids
+    if ids is None:
+        return 1.0
+    written = torch.cat([text.tokens[text.prompt_length :] for text in texts])
+    return float(torch.isin(written, ids.to(written.device)).double().mean())
 
 
 @dataclass(frozen=True)
