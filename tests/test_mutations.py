@@ -88,7 +88,6 @@ def test_what_only_the_models_can_tell_is_found_by_deep(
     assert missed(mutation, parts, deep=True, pair=make_pair("llama")) == {}
 
 
-@pytest.mark.sweep(4)
 @pytest.mark.parametrize(("mutation", "parts"), shares(ALL))
 def test_what_is_wrong_is_found(mutation: Mutation, parts: tuple[int, ...]) -> None:
     """By one of the rules that are named for it, in every kind of run that it applies to."""
