@@ -229,7 +229,8 @@ def test_two_runs_stand_on_one_axis(saved_page, eqspec):
     fast = int(ms[1] < ms[0])
     words = totals(stepper, 2)
     assert words.startswith(f"The {('first', 'second')[fast]} run ")
-    said = [float(value) for value in re.findall(r"([\d.]+) ms", words)]
+    units = {"ms": 1, "s": 1000}
+    said = [float(value) * units[unit] for value, unit in re.findall(r"([\d.]+) (ms|s)\b", words)]
     assert np.allclose(said, sorted(ms), rtol=0.01)
     rounds = [eqspec.num_rounds, other.num_rounds]
     assert f"{min(rounds)} rounds" in words or "both take" in words
