@@ -162,6 +162,7 @@ EXEMPT = {
     "heads.TrainedHead": _FOUND,
     "heads.greedy_texts": _STEP,
     "heads.kept_layers": _STEP,
+    "heads.measure_coverage": _STEP,
     "heads.measure_head": _STEP,
     "study.Ladder": _STEP,
     "study.Ladder.rung": _STEP,

@@ -27,7 +27,7 @@ from specviz import metrics
 from specviz.engine.drafters import DRAFTERS, Drafter, Task
 from specviz.engine.drafters.model import ModelDrafter
 from specviz.engine.drafters.synthetic import SyntheticDrafter
-from specviz.engine.sampling import EXACT
+from specviz.engine.names import EXACT
 from specviz.engine.state import State
 from specviz.engine.strategies import STRATEGIES
 from specviz.record.replay import Replay

@@ -14,7 +14,7 @@ from test_memory import make_prompts as make_long_prompts
 import specviz as sv
 from specviz.costs.ceilings import Ceilings
 from specviz.costs.memory import memory, peak_bytes
-from specviz.costs.predict import Job, tokens_per_s
+from specviz.costs.predict import DecodingJob, tokens_per_s
 from specviz.costs.roofline import Roofline
 from specviz.costs.shapes import named_pair
 from specviz.generation.memory_check import shape_of
@@ -163,7 +163,7 @@ def test_k_v_that_is_not_kept_is_paid_for_in_reading() -> None:
     roofline = Roofline(*named_pair("qwen3-8b/0.6b"), ceilings)
 
     def speed(prompt: float = 200, keeps_draft: bool = True, **levers: int) -> float:
-        job = Job(8, prompt, 400, rates=(0.8, 0.6, 0.4))
+        job = DecodingJob(8, prompt, 400, rates=(0.8, 0.6, 0.4))
         given = {"batch_size": 4, "num_draft_tokens": 3, "levers": sv.Levers(**levers)}
         return tokens_per_s(roofline, job, keeps_draft=keeps_draft, **given)
 

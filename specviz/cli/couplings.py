@@ -2,7 +2,7 @@
 
 import argparse
 
-from specviz.engine.names import check_temperature
+from specviz.engine.names import DRAFTER_NAMES, check_temperature, require_known
 from specviz.prompts import load_prompts
 from specviz.studies.arguments import (
     add_lengths,
@@ -36,13 +36,12 @@ def run(options: argparse.Namespace) -> None:
     check_counts(options, "seeds", minimum=0)
     for temperature in options.temperatures:
         check_temperature(temperature)
+    require_known("drafter", DRAFTER_NAMES, options.drafter)
     check_table(options.out)
 
-    from specviz.engine.drafters import drafter
     from specviz.studies.couplings import couplings_of, measure_couplings
 
     couplings_of(options.temperatures)
-    drafter(options.drafter)  # raises ValueError if there is none
     table, found = measure_couplings(
         load_models(options),
         load_prompts(),
