@@ -493,6 +493,16 @@ def test_what_is_captured_uses_up_no_trial(cost: str) -> None:
     )
 
 
+def test_acceptance_counts_the_drafts_that_were_judged() -> None:
+    """A draft that a selector left out says nothing of its position."""
+    auto = Auto(3)
+    for accepted, verified in (([1, 1], [1, 1]), ([0, 2], [1, 2])):
+        auto.learn(Spent(2, 3, 0, accepted, draft_ms=1.0, rest_ms=1.0, verified=verified))
+    first, second, third = auto.acceptance()
+    assert first < second, "one draft was rejected, at the first position"
+    assert third == second, "no third draft was judged"
+
+
 def test_it_stops_when_drafts_are_no_longer_accepted() -> None:
     """Acceptance falls to nothing after 300 rounds, and K to 0.
 

@@ -24,7 +24,7 @@ from conftest import (
 
 import specviz as sv
 from specviz import metrics
-from specviz.engine.drafters import DRAFTERS, Drafter, Task
+from specviz.engine.drafters import DRAFTERS, Draft, Drafter, Task
 from specviz.engine.drafters.model import ModelDrafter
 from specviz.engine.drafters.synthetic import SyntheticDrafter
 from specviz.engine.names import EXACT
@@ -432,6 +432,42 @@ def test_a_user_defined_drafter_of_trees(strategy):
     assert result.tokens == generate_one_by_one()
     parents = result.trace.rows["parents"]
     assert (np.diff(parents, axis=1) == 0).any(), "some drafts are siblings"
+
+
+class Proposing(Drafter):
+    """Returns what a mistaken drafter of a user's own might."""
+
+    name: ClassVar[str] = "proposing"
+    made: ClassVar[Any] = None
+
+    def propose(self, state: Any, num_draft_tokens: int) -> Any:
+        return self.made(len(state.batch), num_draft_tokens)
+
+
+PROPOSED = "what drafter='proposing' proposes must be a Draft, got "
+SHAPE = "Draft.tokens must be int64 of shape (2, 3), got "
+NOT_A_DRAFT = {
+    f"{PROPOSED}NoneType; return Draft(tokens) with an": lambda b, k: None,
+    f"{PROPOSED}Tensor; return Draft(tokens) with an": lambda b, k: torch.ones(b, k).long(),
+    "Draft.tokens must be a Tensor, got list; return": lambda b, k: Draft([[1] * k] * b),
+    f"{SHAPE}int64 of shape (2, 1); return": lambda b, k: Draft(torch.ones(b, 1).long()),
+    f"{SHAPE}float32 of shape (2, 3); return": lambda b, k: Draft(torch.ones(b, k)),
+}
+
+
+@pytest.mark.parametrize("begins", NOT_A_DRAFT)
+def test_what_is_no_draft_is_refused(begins, pair, monkeypatch):
+    monkeypatch.setattr(Proposing, "made", staticmethod(NOT_A_DRAFT[begins]))
+    run = {"drafter": Proposing(), "num_draft_tokens": 3, "max_new_tokens": 4}
+    check_refusal(lambda: generate(pair, [[1], [2]], **run), begins)
+
+
+def test_a_drafter_has_to_propose(pair):
+    class Silent(Drafter):
+        name: ClassVar[str] = "silent"
+
+    with pytest.raises(NotImplementedError, match="drafter='silent' must override `propose`"):
+        generate(pair, [[1]], drafter=Silent(), max_new_tokens=4)
 
 
 @dataclass(frozen=True)

@@ -300,6 +300,19 @@ def test_selectors_work_with_every_option(options: dict[str, Any]) -> None:
     assert sv.check_invariants(result.trace, deep=True, pair=make_pair("llama")) == []
 
 
+def test_without_the_bonus_a_row_gains_what_it_verifies() -> None:
+    """Not K tokens of a row that verifies fewer than K drafts."""
+    trace = generate(
+        make_pair("llama"), make_prompts(), strategy=sv.strategy("eqspec", bonus=False),
+        selector=AtRandom(), num_draft_tokens=4, batch_size=4, max_new_tokens=NEW_TOKENS,
+        record=True,
+    ).trace  # fmt: skip
+    assert trace is not None
+    verified, accepted, gained = (trace.rows[name] for name in ("verified", "accepted", "gained"))
+    assert ((verified > 0) & (verified < 4) & (accepted == verified)).any(), "nothing to cut off"
+    assert (gained <= np.maximum(verified, 1)).all()
+
+
 def test_verified_drafts_are_recorded_and_the_rest_has_no_verdict(tmp_path: Any) -> None:
     result = generate(
         make_pair("llama"), make_prompts(), selector="tetris", num_draft_tokens=2,

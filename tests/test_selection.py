@@ -201,6 +201,16 @@ def test_the_slowest_requests_and_a_static_batch_are_those_of_a_plain_loop() -> 
     assert entry["static_rounds_percent"] == pytest.approx(longer)
 
 
+def test_a_replica_chooses_among_its_own_rows() -> None:
+    """Beside replicas that have more rows left, its rows may not verify more."""
+    texts = np.random.default_rng(2).integers(0, len(table().prompt_tokens), (4, 9))
+    policy = Policy("inplace", 4, 1, selector=Tetris(3))
+    together = simulate(table().writing(texts), policy, Costs(verify=1.0))
+    for number, own in enumerate(texts):
+        alone = simulate(table().writing(own[None]), policy, Costs(verify=1.0))
+        assert together.finished_s[number].tolist() == alone.finished_s[0].tolist()
+
+
 def test_with_nothing_to_choose_from_tetris_is_uniform() -> None:
     uniform = replay(table(), Policy("eqspec", 4, 3))
     same = replay(table(), Policy("eqspec", 4, 3, selector=Tetris(0)))

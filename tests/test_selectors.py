@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import specviz as sv
 from specviz.engine.chooser import Greedy
 from specviz.engine.drafters import Draft
+from specviz.engine.kv.cache import CachedModel
 from specviz.engine.options import Options
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.selectors import SELECTORS, Everything, Selector, Threshold
@@ -272,6 +273,66 @@ WRONG_SCORES: list[tuple[Any, str]] = [
 def test_scores_that_cannot_be_ranked_are_named(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         generate(make_pair("llama"), make_prompts(), selector=Scoring(make), max_new_tokens=4)
+
+
+@dataclass(frozen=True)
+class Choosing(Everything):
+    """Returns what a mistaken selector of a user's own might."""
+
+    choice: Any = None
+    proposes: Any = None
+
+    name: ClassVar[str] = "choosing"
+
+    def choose(self, state: Any, draft: Draft, capacity: int) -> Draft:
+        return self.choice(draft)  # type: ignore[no-any-return]
+
+    def drafted(self, num_draft_tokens: int) -> int:
+        return self.proposes or num_draft_tokens
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {}
+
+
+CHOSEN = "what selector='choosing' chooses must be a Draft, got "
+NOT_A_CHOICE: list[tuple[Any, str]] = [
+    (lambda draft: None, f"{CHOSEN}NoneType; return `replace"),
+    (lambda draft: torch.ones(len(draft.tokens)), f"{CHOSEN}Tensor; return `replace"),
+    (
+        lambda draft: replace(draft, tokens=draft.tokens[:, :1]),
+        r"selector='choosing' must keep Draft.tokens, \(\d+, 6\), got \(\d+, 1\); return",
+    ),
+    (
+        lambda draft: Draft(draft.tokens, draft.logits),
+        r"selector='choosing' must keep Draft.parents, \(\d+, 6\), got None; return",
+    ),
+]
+
+
+@pytest.mark.parametrize(("choice", "message"), NOT_A_CHOICE)
+def test_a_selector_returns_the_draft_with_its_choice(choice: Any, message: str) -> None:
+    """A tree without its parents would be judged as a chain."""
+    with pytest.raises(ValueError, match=message):
+        generate(
+            make_pair("llama"), make_prompts(), selector=Choosing(choice), drafter="tree",
+            num_draft_tokens=6, max_new_tokens=4,
+        )  # fmt: skip
+
+
+def test_mistakes_of_a_selectors_class_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number of drafts that is none before a model runs."""
+
+    class Chooses(Selector):
+        name: ClassVar[str] = "chooses"
+
+    run: dict[str, Any] = {"max_new_tokens": 4}
+    with pytest.raises(NotImplementedError, match="selector='chooses' must override `choose`"):
+        generate(make_pair("llama"), make_prompts(), selector=Chooses(), **run)
+    monkeypatch.setattr(CachedModel, "forward", None)
+    monkeypatch.setattr(CachedModel, "prefill", None)
+    with pytest.raises(ValueError, match=r"drafted must be an int >= 1, got 2.5; let 'choosing'"):
+        generate(make_pair("llama"), make_prompts(), selector=Choosing(proposes=2.5), **run)
 
 
 def test_a_selector_may_mean_nan() -> None:

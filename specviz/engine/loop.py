@@ -14,9 +14,16 @@ from torch import Tensor
 
 from specviz.engine.accept import Outcome, check_finite, clip
 from specviz.engine.draft_length import DraftLength
-from specviz.engine.drafters import Draft, Drafter, NoDrafter, check_trees
+from specviz.engine.drafters import Draft, Drafter, NoDrafter, check_draft, check_trees
 from specviz.engine.events import Accepted, Drafted, Event, Scheduled, Synchronised, Verified
-from specviz.engine.selectors import Everything, Selector, check_plan, check_scores, check_selection
+from specviz.engine.selectors import (
+    Everything,
+    Selector,
+    check_choice,
+    check_plan,
+    check_scores,
+    check_selection,
+)
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
 from specviz.engine.trees.shape import find_tree
@@ -90,9 +97,12 @@ def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
         return state.run(NoDrafter().propose, state, 0)
     state.catch_up()
     draft = state.run(drafter.propose, state, K)
+    check_draft(drafter, draft, len(state.batch), K)
     # A captured phase that does nothing would be one more replay a round.
     if type(selector) is not Everything:
-        draft = state.run(selector.choose, state, draft, state.draft_capacity)
+        chosen = state.run(selector.choose, state, draft, state.draft_capacity)
+        check_choice(selector, draft, chosen)
+        draft = chosen
     if not state.levers.draft_logits:
         draft = draft.without_logits()
     if draft.parents is not None:

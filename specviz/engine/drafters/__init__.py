@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from specviz.engine.drafters.base import Draft, Drafter, NoDrafter, Task, check_trees
+from specviz.engine.drafters.base import Draft, Drafter, NoDrafter, Task, check_draft, check_trees
 from specviz.engine.drafters.heads import (
     CloverDrafter,
     Eagle1Drafter,
@@ -26,6 +26,7 @@ __all__ = [
     "Drafter",
     "NoDrafter",
     "Task",
+    "check_draft",
     "check_trees",
     "drafter",
     "drafters",

@@ -202,7 +202,24 @@ class Drafter:
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
         """Return K >= 1 proposals for each row of the batch. K may differ from round to round."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"drafter={self.name!r} must override `propose`; let it return a Draft"
+        )
+
+
+def check_draft(drafter: Drafter, draft: object, rows: int, num_draft_tokens: int) -> None:
+    """Raise ValueError unless a drafter returned K tokens for each of `rows` rows."""
+    shape = rows, num_draft_tokens
+    remedy = f"return Draft(tokens) with an int64 tensor of shape {shape}"
+    require_kind(f"what drafter={drafter.name!r} proposes", draft, Draft, remedy)
+    assert isinstance(draft, Draft)
+    require_kind("Draft.tokens", draft.tokens, Tensor, remedy)
+    if draft.tokens.shape != shape or draft.tokens.dtype != torch.long:
+        raise ValueError(
+            f"Draft.tokens must be int64 of shape {shape}, "
+            f"got {str(draft.tokens.dtype).removeprefix('torch.')} of shape "
+            f"{tuple(draft.tokens.shape)}; {remedy}, and say in `lengths` where rows have fewer"
+        )
 
 
 def check_trees(drafter: Drafter, draft: Draft) -> None:

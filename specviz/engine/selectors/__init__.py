@@ -9,6 +9,7 @@ from specviz.engine.registry import make
 from specviz.engine.selectors.base import (
     Everything,
     Selector,
+    check_choice,
     check_plan,
     check_scores,
     check_selection,
@@ -24,6 +25,7 @@ __all__ = [
     "Selector",
     "Tetris",
     "Threshold",
+    "check_choice",
     "check_plan",
     "check_scores",
     "check_selection",

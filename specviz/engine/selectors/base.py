@@ -18,6 +18,9 @@ from specviz.engine.registry import plain_options
 from specviz.engine.state import State
 from specviz.util.validate import is_int, require_bool, require_int, require_kind, short
 
+# What of a draft no selector may change: a tree without its parents would be judged as a chain.
+KEPT = ("tokens", "logits", "parents", "height", "columns", "judged_by", "drawn")
+
 
 @dataclass(frozen=True)
 class Selector:
@@ -91,7 +94,9 @@ class Selector:
                 become larger.
             capacity: C.
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"selector={self.name!r} must override `choose`; let it return the draft with `lengths`"
+        )
 
     @property
     def options(self) -> dict[str, Any]:
@@ -116,14 +121,39 @@ def foresees(selector: Selector, drafter: Drafter) -> bool:
 
 def most_drafted(selector: Selector, most: int) -> int:
     """Return the most tokens that a row may draft in a run whose largest K is `most`."""
-    return selector.drafted(most) if most else 0
+    if not most:
+        return 0
+    return require_int("drafted", selector.drafted(most), remedy=_drafted_remedy(selector))
+
+
+def _drafted_remedy(selector: Selector) -> str:
+    return f"let {selector.name!r} return a number of tokens"
 
 
 def check_plan(selector: Selector, drafted: int, capacity: int, most: int) -> None:
     """Raise ValueError if a round cannot draft so many tokens a row, or verify so many drafts."""
-    remedy = f"let {selector.name!r} return a number of tokens"
-    require_int("drafted", drafted, remedy=remedy, maximum=most)
+    require_int("drafted", drafted, remedy=_drafted_remedy(selector), maximum=most)
     require_int("capacity", capacity, remedy="let the selector verify at least one draft")
+
+
+def check_choice(selector: Selector, proposed: Draft, chosen: object) -> None:
+    """Raise ValueError unless `choose` returned the draft that it was given, with its choice."""
+    remedy = "return `replace(draft, lengths=...)`, which keeps the rest of the draft"
+    require_kind(f"what selector={selector.name!r} chooses", chosen, Draft, remedy)
+    assert isinstance(chosen, Draft)
+    changed = [name for name in KEPT if _form(chosen, name) != _form(proposed, name)]
+    if changed:
+        name = changed[0]
+        raise ValueError(
+            f"selector={selector.name!r} must keep Draft.{name}, {_form(proposed, name)}, "
+            f"got {_form(chosen, name)}; {remedy}"
+        )
+
+
+def _form(draft: Draft, name: str) -> object:
+    """Return the shape of a field that is a tensor, else its value."""
+    value = getattr(draft, name)
+    return tuple(value.shape) if isinstance(value, Tensor) else value
 
 
 def check_selection(state: State, draft: Draft, capacity: int) -> int:
