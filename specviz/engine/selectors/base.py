@@ -76,7 +76,7 @@ class Selector:
         return False
 
     def drafted(self, num_draft_tokens: int) -> int:
-        """Return how many tokens a row drafts where K >= 0 of them are verified on average."""
+        """Return how many tokens a row drafts where K >= 1 of them are verified on average."""
         return num_draft_tokens
 
     def round_capacity(self, state: State, num_draft_tokens: int) -> int:
@@ -90,8 +90,8 @@ class Selector:
         """Return the draft with `lengths`, and with `scores` where there are any.
 
         Args:
-            draft: the proposals (b, K) of the batch; `lengths` may be set already, and must not
-                become larger.
+            draft: the proposals of the batch, (b, `drafted(K)`); `lengths` may be set already, and
+                must not become larger.
             capacity: C.
         """
         raise NotImplementedError(
