@@ -13,6 +13,7 @@ import pytest
 import torch
 from conftest import (
     NEW_TOKENS,
+    VOCABULARY,
     check_refusal,
     decoded,
     example,
@@ -446,12 +447,16 @@ class Proposing(Drafter):
 
 PROPOSED = "what drafter='proposing' proposes must be a Draft, got "
 SHAPE = "Draft.tokens must be int64 of shape (2, 3), got "
+BEYOND = VOCABULARY
+IDS = f"Draft.tokens must be ids from 0 to {BEYOND - 1}, got "
 NOT_A_DRAFT = {
     f"{PROPOSED}NoneType; return Draft(tokens) with an": lambda b, k: None,
     f"{PROPOSED}Tensor; return Draft(tokens) with an": lambda b, k: torch.ones(b, k).long(),
     "Draft.tokens must be a Tensor, got list; return": lambda b, k: Draft([[1] * k] * b),
     f"{SHAPE}int64 of shape (2, 1); return": lambda b, k: Draft(torch.ones(b, 1).long()),
     f"{SHAPE}float32 of shape (2, 3); return": lambda b, k: Draft(torch.ones(b, k)),
+    f"{IDS}{BEYOND}; let": lambda b, k: Draft(torch.full((b, k), BEYOND)),
+    f"{IDS}-1; let": lambda b, k: Draft(torch.full((b, k), -1)),
 }
 
 

@@ -97,7 +97,7 @@ def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
         return state.run(NoDrafter().propose, state, 0)
     state.catch_up()
     draft = state.run(drafter.propose, state, K)
-    check_draft(drafter, draft, len(state.batch), K)
+    check_draft(drafter, draft, len(state.batch), K, state.caches["target"].vocabulary)
     # A captured phase that does nothing would be one more replay a round.
     if type(selector) is not Everything:
         chosen = state.run(selector.choose, state, draft, state.draft_capacity)

@@ -207,8 +207,14 @@ class Drafter:
         )
 
 
-def check_draft(drafter: Drafter, draft: object, rows: int, num_draft_tokens: int) -> None:
-    """Raise ValueError unless a drafter returned K tokens for each of `rows` rows."""
+def check_draft(
+    drafter: Drafter, draft: object, rows: int, num_draft_tokens: int, vocabulary: int | None
+) -> None:
+    """Raise ValueError unless a drafter returned K tokens for each of `rows` rows.
+
+    Ids outside the vocabulary are looked for on a CPU alone: elsewhere the host would wait for the
+    device.
+    """
     shape = rows, num_draft_tokens
     remedy = f"return Draft(tokens) with an int64 tensor of shape {shape}"
     require_kind(f"what drafter={drafter.name!r} proposes", draft, Draft, remedy)
@@ -220,6 +226,15 @@ def check_draft(drafter: Drafter, draft: object, rows: int, num_draft_tokens: in
             f"got {str(draft.tokens.dtype).removeprefix('torch.')} of shape "
             f"{tuple(draft.tokens.shape)}; {remedy}, and say in `lengths` where rows have fewer"
         )
+    if vocabulary is None or draft.tokens.device.type != "cpu":
+        return
+    for token in map(int, draft.tokens.aminmax()):
+        if not 0 <= token < vocabulary:
+            raise ValueError(
+                f"Draft.tokens must be ids from 0 to {vocabulary - 1}, got {token}; "
+                f"let drafter={drafter.name!r} propose tokens of the target's vocabulary, and say "
+                "in `lengths` where rows have fewer"
+            )
 
 
 def check_trees(drafter: Drafter, draft: Draft) -> None:
