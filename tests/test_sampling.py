@@ -315,11 +315,14 @@ def test_a_temperature_near_zero_is_greedy(coupling):
 @pytest.mark.gpu
 @each_coupling
 def test_another_device_samples_the_same_text(coupling):
+    """All but one: after the prompt [0] all logits are equal, and top-p keeps any of them."""
     params = sv.SamplingParams(1.0, top_p=0.95, coupling=coupling)
     ours, theirs = (
         texts(make_pair("llama", torch.float64, device), "inplace", params, 4, 5)
         for device in ("cpu", "cuda")
     )
+    tied = make_prompts().index([0])
+    del ours[tied], theirs[tied]
     assert ours == theirs
 
 

@@ -191,7 +191,8 @@ class Growth:
         tokens = self.tokens[-1].gather(1, best)
         parents = self._parent_columns.gather(1, best)
         self._seen[self._rows, columns] = self._seen[self._rows, parents]
-        self._seen[self._rows, columns, columns] = True
+        # Not `= True`: a number goes to the GPU by a copy, which a capture refuses.
+        self._seen[self._rows, columns, columns] = torch.ones_like(columns, dtype=torch.bool)
         depths = torch.full_like(columns, len(self.tokens))
         nodes = torch.zeros_like(columns)  # known once the best drafts are chosen
         self._nodes.append((nodes, first + best))
@@ -214,7 +215,8 @@ class Growth:
             nodes.copy_(1 + ranks.gather(1, drafts))
         chosen = order[:, :count]
         parents = torch.cat(self.parents, 1).gather(1, chosen)
-        parents = torch.where(parents < 0, -1, ranks.gather(1, parents.clamp(min=0)))
+        ranked = ranks.gather(1, parents.clamp(min=0))
+        parents = ranked.masked_fill(parents < 0, -1)
         sources = torch.cat(self.sources, 1).gather(1, chosen)
         columns = torch.cat(self.columns, 1).gather(1, chosen)
         if not self.state.batch.keeps_drafts:
