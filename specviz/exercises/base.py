@@ -1,4 +1,4 @@
-"""What all checks share: they print one line about an answer and return whether it is right.
+"""What all checks share: they print a sentence about an answer and return whether it is right.
 
 Contract: a missing or crashing answer raises nothing. A check is a function of the reader's answer.
 It raises `WrongAnswerError` or `NotYetError` with a sentence, or returns the sentence for a right
@@ -8,6 +8,8 @@ answer.
 import functools
 from collections.abc import Callable
 from typing import Any
+
+from specviz.util.text import wrapped
 
 
 class WrongAnswerError(Exception):
@@ -29,14 +31,15 @@ def exercise(check: Callable[..., str]) -> Callable[..., bool]:
         try:
             if any(answer is None or answer is ... for answer in answers):
                 raise NotYetError("put your answer in place of the `...`")
-            print(f"right: {check(*answers)}")
+            print(wrapped(f"right: {check(*answers)}"))
             return True
         except NotYetError as missing:
-            print(f"not yet: {missing}")
+            print(wrapped(f"not yet: {missing}"))
         except WrongAnswerError as wrong:
-            print(f"no: {wrong}")
+            print(wrapped(f"no: {wrong}"))
         except Exception as error:  # the reader's code may raise anything
-            print(f"no: your answer stopped with {type(error).__name__}: {error}")
+            said = f"no: your answer stopped with {type(error).__name__}: {error}"
+            print(wrapped(said))
         return False
 
     return call

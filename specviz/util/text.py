@@ -1,11 +1,12 @@
 """Make token text safe to show: white space visible, control characters spelled out, markup
-escaped. Write times with their unit.
+escaped. Write times with their unit. Wrap long lines.
 
 Contract: plain strings in, plain strings out. Tokens come from a model or from a file, so nothing
 in them is trusted. Not known here: colours, charts and tokenizers.
 """
 
 import re
+import textwrap
 import unicodedata
 
 # A chart would read two dollar signs as a formula.
@@ -62,6 +63,26 @@ def shorten(text: str, columns: int) -> str:
             break
         kept += letter
     return kept + "…"
+
+
+def wrapped(text: object, columns: int = 100) -> str:
+    """Return `str(text)` with no line longer than `columns`; what is wrapped goes on indented.
+
+    Lines are broken at spaces only, so a longer word stays whole, and so does code in brackets.
+    """
+    lines = []
+    for line in str(text).splitlines():
+        margin = line[: len(line) - len(line.lstrip())]
+        parts = textwrap.wrap(
+            line,
+            columns,
+            subsequent_indent=margin + "    ",
+            replace_whitespace=False,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        lines += parts or [""]
+    return "\n".join(lines)
 
 
 def time_words(ms: float, digits: int = 1) -> str:
