@@ -4,9 +4,11 @@ The numbers of docs/notation.md are those that the code computes.
 """
 
 import re
+from itertools import count
 from pathlib import Path
 from xml.etree import ElementTree
 
+import nbformat
 import pytest
 
 from specviz.costs.breakeven import break_even_rate
@@ -27,6 +29,18 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "figures" / "schematics"
 NOTATION = (ROOT / "docs" / "notation.md").read_text(encoding="utf-8")
 ALL = [*(idea() for idea in IDEAS), drawing()]
+# By drawing, what the code of a cell has whose picture shows the idea.
+SHOWS = {
+    "round": r"step_through",
+    "stale": r"step_through",
+    "holes": r"columns\.trace|masking",
+    "realignment": r"synchronise",
+    "pool": r"full|Grouping",
+    "slot-position": r"in_?place",
+    "roofline": r"[Rr]oofline",
+    "tree": r"tree",
+    "heads": r"eagle|medusa|hydra",
+}
 
 
 @pytest.mark.parametrize("picture", ALL, ids=lambda picture: picture.name)
@@ -52,6 +66,21 @@ def test_an_idea_has_few_elements_and_stays_on_its_page(idea):
 def test_nothing_is_left_over():
     names = {f"{picture.name}.svg" for picture in ALL} | {"notation.pdf"}
     assert {path.name for path in FOLDER.iterdir()} == names
+
+
+def test_an_idea_is_drawn_before_the_first_picture_that_shows_it():
+    notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    cells = [cell for path in notebooks for cell in nbformat.read(path, as_version=4).cells]
+    pictures = [
+        (number, cell.source)
+        for number, cell in enumerate(cells)
+        if any("image/png" in output.get("data", ()) for output in cell.get("outputs", ()))
+    ]
+    assert set(SHOWS) == {idea().name for idea in IDEAS}
+    for name, shows in SHOWS.items():
+        drawn = next(i for i in count() if f"schematics/{name}.svg" in cells[i].source)
+        shown = next(number for number, source in pictures if re.search(shows, source))
+        assert drawn < shown, name
 
 
 def test_the_example_keeps_its_own_rules():

@@ -38,6 +38,23 @@ def a_round() -> Drawing:
     return drawing
 
 
+def stale() -> Drawing:
+    drawing = Drawing(
+        "stale",
+        "Stale K/V",
+        "The text of a row: four tokens, the accepted drafts A and B, the bonus X. Its cache: K/V "
+        "of the four tokens and of the drafts A, B, C and D. That of C and D is stale.",
+        560,
+        174,
+    )
+    x = 190
+    tokens = [*cells("t t t t", "text"), *cells("A B", "accepted")]
+    drawing.cells(x, 46, [*tokens, ("X", "bonus"), *blank(1)], "text of the row")
+    drawing.cells(x, 92, [*tokens, *cells("C D", "rejected")], "K/V in the cache")
+    drawing.span(x + 6 * CELL, x + 8 * CELL, 142, "stale: K/V of no token of the text", below=True)
+    return drawing
+
+
 def holes() -> Drawing:
     drawing = Drawing(
         "holes",
@@ -209,4 +226,4 @@ def heads() -> Drawing:
     return drawing
 
 
-IDEAS = (a_round, holes, realignment, pool, in_place, roofline, tree, heads)
+IDEAS = (a_round, stale, holes, realignment, pool, in_place, roofline, tree, heads)
