@@ -167,7 +167,7 @@ def _run(work: SharedWork, cell: Cell, record: bool = False) -> Steps[TimedResul
     if isinstance(how, Baseline):
         written = yield from _pausing(_write(how, work, cell), aside)
     else:
-        options = _drafting(cell, uncounted) | dict(cell.method.generate_options)
+        options = _drafting(work, cell, uncounted) | dict(cell.method.generate_options)
         if record:
             options |= {"record": True, "graphs": False}  # what is captured leaves no records
         steps = generate_stepwise(
@@ -207,13 +207,13 @@ def _pausing(steps: Steps[T], aside: Clock) -> Steps[T]:
             yield written
 
 
-def _drafting(cell: Cell, uncounted: Clock) -> dict[str, Any]:
+def _drafting(work: SharedWork, cell: Cell, uncounted: Clock) -> dict[str, Any]:
     """Return the drafter and K. Name a drafter without options: a strategy may set some."""
     drafter: str | Drafter | None = cell.drafter if cell.drafter in DRAFTERS else cell.proposer
     if drafter is None:
         return {}
     if isinstance(drafter, SyntheticDrafter):
-        drafter = ClockedDrafter.of(drafter, uncounted)
+        drafter = ClockedDrafter.of(drafter, uncounted, work.known_texts())
     return {"drafter": drafter, "num_draft_tokens": cell.num_draft_tokens}
 
 

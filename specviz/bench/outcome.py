@@ -34,6 +34,11 @@ class SharedWork:
     prompts: Sequence[Sequence[int]]
     reference: Result
 
+    def known_texts(self) -> dict[tuple[int, ...], list[int]]:
+        """Return what the target writes after each prompt of the reference."""
+        prompts = map(tuple, self.reference.prompts)
+        return dict(zip(prompts, self.reference.tokens, strict=True))
+
 
 def reference_of(pair: Pair, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Result:
     """Return what the target writes for each prompt alone.

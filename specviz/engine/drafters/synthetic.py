@@ -70,7 +70,7 @@ class SyntheticDrafter(ModelDrafter):
         The target runs ahead for them. The verification overwrites the K/V that this leaves.
         """
         k = state.num_draft_tokens
-        right = self._run_target_ahead(task, state).cpu().numpy()  # (b, K)
+        right = self._right_tokens(task, state)  # (b, K)
         noise = Noise(task.seed)
         # One number for the whole round: with rates that fall, u < rates[j] holds for a prefix of
         # the drafts, so that exactly rates[j] of the rounds accept draft j and all before it.
@@ -84,9 +84,8 @@ class SyntheticDrafter(ModelDrafter):
         proposals = np.where(drawn < np.array(self.rates[:k]), right, wrong)
         return state.graphs.static_copy(torch.from_numpy(proposals).to(task.pair.device))
 
-    @staticmethod
-    def _run_target_ahead(task: Task, state: State) -> Tensor:
-        """Return the target's next K tokens for each row, (b, K)."""
+    def _right_tokens(self, task: Task, state: State) -> np.ndarray:
+        """Return the target's next K tokens for each row, (b, K), from the target itself."""
         if task.sampling is not None:
             # A chooser of its own, because one keeps the noise it has drawn, and drafting must pay
             # for its own.
@@ -97,7 +96,7 @@ class SyntheticDrafter(ModelDrafter):
         cache.log = None
         draft = run_ahead(state, "target", state.num_draft_tokens, fed_first=1)
         cache.log = log
-        return draft.tokens
+        return draft.tokens.cpu().numpy()
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
         """Run the draft model over the prepared proposals.
