@@ -199,8 +199,8 @@ def test_peak_is_within_5_per_cent_of_the_allocator_on_a_gpu(name: str) -> None:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
     pair = make_pair(torch.bfloat16, 16, 32_000, "cuda:0")
-    # All rows end in the same round, so that the next ones enter together: the hungriest step, which
-    # otherwise depends on what this device accepts.
+    # All rows end in the same round, so that the next ones enter together. This is the hungriest
+    # step, and otherwise it depends on what the device accepts.
     prompts, options = make_prompts(200, 14), OPTIONS | {"max_new_tokens": 1}
     sv.generate(pair, prompts, strategy=how, progress=False, **options)
     torch.cuda.synchronize()
