@@ -176,8 +176,8 @@ class Rescored:
         name = MODELS[model]
         phase = "accept" if model == _TARGET else "draft"
         k = self._table["drafts"].shape[1]
-        told = "verified" if model == _TARGET else "drafted"
-        if j < min(k, int(self._table[told][n])) and self._is_logged(f"{name}_logprob"):
+        counted = "verified" if model == _TARGET else "drafted"
+        if j < min(k, int(self._table[counted][n])) and self._is_logged(f"{name}_logprob"):
             draft = int(self._table["drafts"][n, j])
             own = float(self._table[f"{name}_logprob"][n, j])
             due = float(logprobs[draft]) if 0 <= draft < logprobs.numel() else math.nan

@@ -64,8 +64,8 @@ def _tokens_have_their_own(rows: Rows, model: str, phase: str) -> None:
     every = np.arange(rows.size)[:, None]
     ids = table[f"{model}_top_ids"][every, before]
     values, is_judged = _judged(rows, table[f"{model}_top_logprobs"][every, before])
-    told = "verified" if model == "target" else "drafted"
-    is_judged &= (np.arange(k) < rows.column(told)) & ~np.isnan(own) & (own != 0).any()
+    counted = "verified" if model == "target" else "drafted"
+    is_judged &= (np.arange(k) < rows.column(counted)) & ~np.isnan(own) & (own != 0).any()
     if not is_judged.any():
         return
     is_draft = ids == drafts[:, :, None]

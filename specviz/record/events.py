@@ -73,10 +73,10 @@ def _row_events(rows: Table, starts: np.ndarray, stops: np.ndarray) -> list[Even
     names = ("round", "row", "request", "drafted", "verified", "accepted", "gained")
     events = []
     for values in zip(*(rows[name].tolist() for name in names), strict=True):
-        told = dict(zip(names, values, strict=True))
-        span = (starts[told["round"], 0], stops[told["round"], -1])
-        name = f"request {told['request']}: +{told['gained']}"
-        events.append(_complete(name, "row", _ROWS, told["row"], span, told))
+        fields = dict(zip(names, values, strict=True))
+        span = (starts[fields["round"], 0], stops[fields["round"], -1])
+        name = f"request {fields['request']}: +{fields['gained']}"
+        events.append(_complete(name, "row", _ROWS, fields["row"], span, fields))
     return events
 
 
@@ -86,15 +86,15 @@ def _move_events(moves: Table, starts: np.ndarray, stops: np.ndarray) -> list[Ev
     events = []
     columns = (moves[name].tolist() for name in names)
     for number, values in enumerate(zip(*columns, strict=True)):
-        told = dict(zip(names, values, strict=True))
-        at = (told["round"], told["phase"])
-        told["model"] = MODELS[told["model"]]
-        told["phase"] = PHASES[told["phase"]]
-        copied = f"copy K/V of the {told['model']}: {told['length']} slots"
+        fields = dict(zip(names, values, strict=True))
+        at = (fields["round"], fields["phase"])
+        fields["model"] = MODELS[fields["model"]]
+        fields["phase"] = PHASES[fields["phase"]]
+        copied = f"copy K/V of the {fields['model']}: {fields['length']} slots"
         span = (starts[at], stops[at])
-        events.append(_complete(copied, "move", _ROWS, told["to_row"], span, told))
+        events.append(_complete(copied, "move", _ROWS, fields["to_row"], span, fields))
         flow = {"name": "K/V", "cat": "move", "id": number, "pid": _ROWS}
-        events.append({**flow, "ph": "s", "tid": told["from_row"], "ts": round(span[0], 3)})
-        end = {**flow, "ph": "f", "bp": "e", "tid": told["to_row"], "ts": round(span[0], 3)}
+        events.append({**flow, "ph": "s", "tid": fields["from_row"], "ts": round(span[0], 3)})
+        end = {**flow, "ph": "f", "bp": "e", "tid": fields["to_row"], "ts": round(span[0], 3)}
         events.append(end)
     return events

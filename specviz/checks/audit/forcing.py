@@ -63,7 +63,7 @@ def _check_text(target: Target, side: OutputSet) -> None:
     """Raise ValueError if the target's tokenizer reads the ids of no output as its text."""
     if target.tokenizer is None:
         return
-    told = None
+    differing = None
     for output in side.outputs:
         if not output.token_ids or not (output.text or "").strip():
             continue
@@ -73,9 +73,9 @@ def _check_text(target: Target, side: OutputSet) -> None:
             # A stop string may have been cut off the text, and the first space of a text, too.
             if read.strip().startswith(text):
                 return
-        told = told or (output, read)
-    if told is not None:
-        output, read = told
+        differing = differing or (output, read)
+    if differing is not None:
+        output, read = differing
         raise ValueError(
             f"{output.where}: target {target.name} reads its token_ids as {short(read)}, but its "
             f"text is {short(output.text)}; pass the target that wrote these outputs"

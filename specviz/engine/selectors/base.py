@@ -64,7 +64,7 @@ class Selector:
 
     @property
     def unbiased(self) -> str:
-        """What the caller is told to do so that the selector no longer foresees, where it does."""
+        """What to do so that a selector that foresees no longer does; part of the error."""
         return "let its scores read q and not the token that was drawn"
 
     @property

@@ -1,6 +1,6 @@
 """The strategies by name.
 
-A new one is a file here, an entry in `STRATEGIES`, and one in `everything`.
+A new one is a file here and an entry in `STRATEGIES`.
 """
 
 from typing import Any
@@ -26,6 +26,11 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "eqspec": EqSpecWithHabits,
     "exspec": ExSpecWithHabits,
     "inplace": InPlace,
+}
+# Where the defaults alone do not show what a strategy does: the options to show it with.
+_SHOWN: dict[str, tuple[dict[str, Any], ...]] = {
+    "masking": ({}, {"positions": "column"}),
+    "exspec": tuple({"fallback": each} for each in FALLBACKS),
 }
 
 
@@ -63,16 +68,7 @@ def strategies() -> pd.DataFrame:
 
 def everything() -> list[Strategy]:
     """Return all strategies, with the failing ones and each fallback of exspec."""
-    return [
-        strategy("autoregressive"),
-        strategy("rollback"),
-        strategy("masking"),
-        strategy("masking", positions="column"),
-        strategy("repadding"),
-        strategy("eqspec"),
-        *(strategy("exspec", fallback=fallback) for fallback in FALLBACKS),
-        strategy("inplace"),
-    ]
+    return [strategy(name, **options) for name in STRATEGIES for options in _SHOWN.get(name, ({},))]
 
 
 def changed_options(chosen: Strategy) -> str:

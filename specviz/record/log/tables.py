@@ -64,9 +64,9 @@ def to_trace(
 
 def _check_size(rounds: list[RoundEnd], num_draft_tokens: int) -> None:
     """Refuse a small log that claims huge tables."""
-    told = sum(values.size for event in rounds for values in event.values.values())
+    logged = sum(values.size for event in rounds for values in event.values.values())
     cells = sum(event.row.size for event in rounds) * (num_draft_tokens + 1)
-    if cells > FREE_CELLS + CELLS_PER_FEED * told:
+    if cells > FREE_CELLS + CELLS_PER_FEED * logged:
         raise TraceError(
             f"num_draft_tokens={num_draft_tokens} is far more than the logged rounds draft; pass "
             "the most that a row drafts"

@@ -55,7 +55,7 @@ class Camera:
     def round(self, number: int) -> Json:
         """Return a round and its stages."""
         rounds = self._trace.rounds
-        told = {
+        entry = {
             "slots": int(rounds["slots"][number]),
             "decision": self._trace.meta["decisions"][rounds["decision"][number]],
             "ms": self._ms[number],
@@ -66,15 +66,15 @@ class Camera:
             "stages": [self._stage(number, phase) for phase in PHASES],
         }
         if has_selector(self._trace):
-            told["capacity"] = int(rounds["capacity"][number])
-        return told
+            entry["capacity"] = int(rounds["capacity"][number])
+        return entry
 
     def _stage(self, number: int, phase: str) -> Json:
-        # In order: a replay walks forward, and going back would begin anew.
+        # In order: a replay walks forward, and going back would start it again.
         frame = self._replay.frame(number, phase)
         stage = number * len(PHASES) + PHASES.index(phase)
         words, words_of = self._narrator.describe(number, phase)
-        told: Json = {
+        entry: Json = {
             "words": words,
             "words_of": words_of,
             "width": int(frame.target.state.shape[1]),
@@ -90,8 +90,8 @@ class Camera:
             "violations": self._violations.get((number, phase), []),
         }
         if self.head is not None:
-            told["guessed"] = guessed_slots(frame.draft)
-        return told
+            entry["guessed"] = guessed_slots(frame.draft)
+        return entry
 
     def _cache(self, model: str, slots: Slots) -> list[int]:
         # A replay returns the same slots as long as nothing has changed.

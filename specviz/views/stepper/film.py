@@ -144,7 +144,7 @@ class Shooting:
         meta = dict(trace.meta)
         texts = meta.pop("token_texts")
         meta.pop("begins_ms", None)
-        told: Json = {
+        run: Json = {
             "version": VERSION,
             "kinds": list(KINDS),
             "phases": list(PHASES),
@@ -160,10 +160,10 @@ class Shooting:
             "violations": [violation_entry(each) for each in violations] if self._judge else None,
         }
         optional = {"begins": begins_ms(trace), "gaps": gaps(trace, violations.unchecked)}
-        told |= {name: each for name, each in optional.items() if each is not None}
+        run |= {name: each for name, each in optional.items() if each is not None}
         if camera.head is not None:
-            told |= {"head": camera.head, "sources": list(SOURCES)}
-        return told
+            run |= {"head": camera.head, "sources": list(SOURCES)}
+        return run
 
 
 @contextmanager

@@ -228,7 +228,7 @@ def _entries(
     runs[:, 1] = stops
     runs[:, 2:6] = flat[:4].take(starts, axis=1).T
     runs[:, 6] = lengths
-    runs[runs[:, 2] < _HELD, 3:6] = -1  # what lies there belongs to nobody
+    runs[runs[:, 2] < _HELD, 3:6] = -1  # what lies there belongs to no token
     entries = runs.tolist()
     tokens = flat[4].take(joined_ranges(starts, lengths))
     bounds = np.append(0, lengths.cumsum())

@@ -1,4 +1,4 @@
-"""Where the step-through opens if nobody says it: at what a reader would look for first.
+"""Where the step-through opens unless the caller says it: at what a reader would look for first.
 
 Contract: records and their first violation in, a place and the reason for it out. That is the first
 difference of two runs, else the first violation, else the first round in which rows gain different
