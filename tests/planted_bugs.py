@@ -806,8 +806,8 @@ BUGS = (
     Bug(
         name="stub-passes",
         file="specviz/exercises/base.py",
-        old='print(f"not yet: {missing}")\n',
-        new='print(f"not yet: {missing}")\n            return True\n',
+        old='print(wrapped(f"not yet: {missing}"))\n',
+        new='print(wrapped(f"not yet: {missing}"))\n            return True\n',
         harm="an exercise that was not solved counts as solved",
         tests="tests/test_exercises.py -k missing",
     ),
