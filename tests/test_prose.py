@@ -6,6 +6,7 @@ Read are the notebooks and the project's Markdown files. Web addresses are not r
 import json
 import re
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,8 @@ CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)|\b(?:href|src|srcset)=\"([^\"]+)\"")
 ANCHOR = re.compile(r"<a\s[^>]*\bid=\"([^\"]+)\"")
 HEADING = re.compile(r"(?m)^#{1,6} +(.+?) *$")
+LIST_ITEM = re.compile(r" {0,3}(?:1[.)]|[-+*]) ")
+IN_LIST = re.compile(r" *(?:\d+[.)]|[-+*>|#])| {2}")
 PROJECT_PATH = re.compile(r"`((?:specviz|notebooks|tests|docs|figures|reference)/[\w./-]*\w)/?`")
 
 
@@ -67,6 +70,19 @@ def dead_links(text: str, path: Path) -> list[str]:
     return problems
 
 
+def broken_paragraphs(text: str, _: Path) -> list[str]:
+    """Lines of a paragraph that a renderer takes for the first item of a list.
+
+    That is: a line that begins like "1. ", below one that is neither empty nor in a list.
+    """
+    lines = CODE.sub("", text).splitlines()
+    return [
+        line
+        for before, line in pairwise(lines)
+        if LIST_ITEM.match(line) and before.strip() and not IN_LIST.match(before)
+    ]
+
+
 def dead_references(text: str, path: Path) -> list[str]:
     """Notebooks, project files and exercises of this page that are named but do not exist."""
     stems = {notebook.stem for notebook in NOTEBOOKS}
@@ -86,7 +102,7 @@ def dead_references(text: str, path: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("check", [dead_links, dead_references])
+@pytest.mark.parametrize("check", [dead_links, dead_references, broken_paragraphs])
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_page(path, check):
     assert check(prose(path), path) == []
@@ -118,6 +134,8 @@ def test_glossary_anchors_are_unique():
         (dead_references, NOTEBOOKS[0], "as in 10_no_such_notebook"),
         (dead_references, NOTEBOOKS[0], "measured in `figures/data/no-such-table.csv`"),
         (dead_references, NOTEBOOKS[0], "you will meet it in exercise 9"),
+        (broken_paragraphs, GLOSSARY, "the curve crosses\n1. Neither is false"),
+        (broken_paragraphs, GLOSSARY, "five rows and\n- a draft"),
     ],
 )
 def test_dead_links_and_references_are_found(check, path, text):
@@ -132,3 +150,4 @@ def test_live_links_and_references_pass():
     assert dead_links(text, GLOSSARY) == []
     assert dead_references(text, GLOSSARY) == []
     assert dead_references("see exercise 1", NOTEBOOKS[0]) == []
+    assert broken_paragraphs("one\n\n1. two\n   three\n2. four\n\n- five\n- six", GLOSSARY) == []
