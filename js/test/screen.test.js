@@ -221,6 +221,11 @@ test("who entered, and where rows end", () => {
   const moves = new MovesPanel(viewOf(film, 4));
   assert.match(moves.title(), /0 rows moved$/);
   assert.deepEqual(moves.table().rows, [[0, 0, "3 → 5", 4, "stays"]]);
+  const copied = tinyFilm((json) => {
+    json.rounds[0].bytes = 2000;
+  });
+  const { caption } = new MovesPanel(viewOf(copied, 4)).table();
+  assert.match(caption, /copied in this round, within rows\.$/);
   assert.match(new MovesPanel(viewOf(film, 1)).title(), /before it is synchronised$/);
 });
 

@@ -538,7 +538,7 @@ def test_without_judging_no_fault_is_shown(saved_page, fault):
         assert ("red" in told and len(told) > 1) if judge else told == set(), told
 
 
-@pytest.mark.parametrize("width", [420, 700, 1200])
+@pytest.mark.parametrize("width", [390, 420, 700, 1200])
 def test_the_phases_names_fit(saved_page, eqspec, width):
     names = saved_page(eqspec, viewport={"width": width, "height": 900}).root.locator(".sv-phase")
     hidden = "(names) => names.map((name) => name.scrollWidth - name.clientWidth)"

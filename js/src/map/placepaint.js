@@ -117,7 +117,9 @@ export class PlacePainter {
     if (at < 0 || at >= shown) return;
     const y = Math.max(lanes + at * pitch + h / 2 + 0.5, 6);
     const own = { ...look, weight: 700, fill: pen.p.blue };
-    pen.text(`request ${chosen}`, GUTTER - 8, y, { ...own, max: GUTTER - 10 });
+    const words = `request ${chosen}`;
+    const size = own.size * Math.min(1, (GUTTER - 10) / pen.measure(words, own));
+    pen.text(words, GUTTER - 8, y, { ...own, size });
   }
 
   /**

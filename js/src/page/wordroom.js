@@ -9,6 +9,7 @@ import { capital } from "./run.js";
 
 // px of letters, of the phase and of the row, and lines to a letter; as in the style sheet
 const USUAL = { words: 14.5, own: 13, line: 1.42 };
+const TELLER = 102; // px of the buttons that stand beside the sentence of one of two runs
 const TIGHT = { words: 13, own: 12, line: 1.36 };
 
 /**
@@ -20,9 +21,11 @@ const TIGHT = { words: 13, own: 12, line: 1.36 };
 export function wordsHeight(run, width, tight) {
   const { rounds, phases } = run.film.json;
   const letters = tight ? TIGHT : USUAL;
-  const room = Math.min(width, 1150) - 8;
+  const beside = run.shell.duo ? TELLER : 0;
+  const named = run.shell.duo ? "A · " : "";
+  const room = Math.min(width - beside, 1150) - 8;
   const said = rounds.flatMap(({ stages }) =>
-    stages.map(({ words }, phase) => `${capital(phases[phase])}. ${words}`),
+    stages.map(({ words }, phase) => `${named}${capital(phases[phase])}. ${words}`),
   );
   const own = rounds.flatMap(({ stages }) =>
     stages.flatMap(({ words_of }) => (words_of ?? []).map((words) => `Row 99: ${words}.`)),

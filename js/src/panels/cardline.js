@@ -60,10 +60,12 @@ export function drawCardLine(pen, view, card, at, [strong, soft]) {
   }
   const [first] = card.targetChoices;
   if (first) {
-    const words = `${view.film.text(first[0])} ${chance(first[1])}`;
     const x = at.x + at.w * TARGET;
+    const look = { size: 11, mono: true, fill };
+    const value = ` ${chance(first[1])}`; // a long token is cut, never its probability
+    const room = at.w * (1 - TARGET) - 34 - pen.measure(value, look);
     pen.text("p", x, top, small);
-    pen.text(words, x + 11, top, { size: 11, mono: true, fill, max: at.w * (1 - TARGET) - 34 });
+    pen.text(pen.cut(view.film.text(first[0]), room, look) + value, x + 11, top, look);
   }
   const sign = { size: 13, weight: 700, fill: quiet ? p.muted : strong, align: "right" };
   pen.text(fate.sign, at.x + at.w - 9, top, sign);

@@ -9,6 +9,12 @@ import { GUTTER } from "./layout.js";
 /** @import { StageLayout } from "./layout.js" */
 
 const TICKS = [1, 5, 10, 25, 50, 100, 250, 500, 1000];
+// Over rows of different ends, as long as there is room:
+const OWN_ENDS = [
+  "each row has its own end; bars are to scale",
+  "each row has its own end",
+  "own ends",
+];
 
 export class FramePainter {
   /**
@@ -39,11 +45,9 @@ export class FramePainter {
     if (!at.shared) {
       const turned = at.view.turn > 0.5;
       pen.text(turned ? "position" : "slot", GUTTER - 8, y, { ...look, align: "right" });
-      const own = "each row has its own end; bars are to scale";
-      pen.text(turned ? "0" : own, GUTTER + 2, y, {
-        ...look,
-        max: at.x(0, at.begin(at.rows[0])) - GUTTER,
-      });
+      const room = at.x(0, at.begin(at.rows[0])) - GUTTER - 4;
+      const words = turned ? "0" : (OWN_ENDS.find((each) => pen.measure(each, look) <= room) ?? "");
+      pen.text(words, GUTTER + 2, y, look);
       return;
     }
     const every = TICKS.find((each) => each * at.cell >= 44) ?? 2000;
@@ -70,8 +74,12 @@ export class FramePainter {
     const small = lane.height <= 14;
     const size = lane.open ? 12.5 : small ? 9.5 : 11;
     const name = small ? `${run}${number}` : `${run && `${run} `}row ${number}`;
-    pen.text(name, 12, middle, { size: run ? Math.min(size, 10.5) : size, weight: 650 });
-    if (judged) this._gain(row, middle, small, run ? 30 : 38);
+    const gain = run ? 30 : 38;
+    const bold = { size: run ? Math.min(size, 10.5) : size, weight: 650 };
+    const room = GUTTER - 8 - gain - 12 - 2; // up to what the row gained
+    bold.size *= Math.min(1, room / pen.measure(name, bold));
+    pen.text(name, 12, middle, bold);
+    if (judged) this._gain(row, middle, small, gain);
     else {
       const look = { size: small ? 9 : 10.5, fill: pen.p.muted, align: "right" };
       pen.text(`n ${row.length}`, GUTTER - 8, middle, look);

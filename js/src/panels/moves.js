@@ -95,7 +95,8 @@ export class MovesPanel {
     if (!this._done) return "Nothing has moved yet in this round.";
     if (film.json.gaps?.bytes) return film.json.gaps.bytes;
     if (!bytes) return "No K/V was copied in this round.";
-    return `${bytesOf(bytes)} of K/V were copied in this round.`;
+    const within = this._rows.some((_, row) => this._move(row)) ? "" : ", within rows";
+    return `${bytesOf(bytes)} of K/V were copied in this round${within}.`;
   }
 
   describe() {
