@@ -109,6 +109,12 @@ def test_page(path, check):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_no_cell_is_empty(path):
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    assert [cell["id"] for cell in cells if not "".join(cell["source"]).strip()] == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_notebook_links_to_the_glossary(path):
     assert "](../docs/glossary.md" in prose(path)
 
