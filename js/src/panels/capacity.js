@@ -32,17 +32,13 @@ export function drawCapacity(pen, at) {
   const spent = spending(at.film, at.step);
   if (!spent) return;
   const top = at.bottom + ABOVE;
-  pen.text("capacity", 12, top + TALL / 2, { size: 10.5, fill: pen.p.muted });
-  pen.text(
-    spent.known ? `${spent.drafts.length} of ${spent.capacity}` : `${spent.capacity}`,
-    GUTTER - 8,
-    top + TALL / 2,
-    {
-      size: 10.5,
-      fill: pen.p.muted,
-      align: "right",
-    },
-  );
+  const y = top + TALL / 2;
+  const look = { size: 10.5, fill: pen.p.muted };
+  const count = spent.known ? `${spent.drafts.length} of ${spent.capacity}` : `${spent.capacity}`;
+  const needed = pen.measure("capacity", look) + 4 + pen.measure(count, look);
+  look.size *= Math.min(1, (GUTTER - 8 - 12) / needed); // side by side, whatever the count
+  pen.text("capacity", 12, y, look);
+  pen.text(count, GUTTER - 8, y, { ...look, align: "right" });
   if (spent.drafts.length) rowHues(pen, at);
   const { cell, across } = at.strip;
   for (let n = 0; n < spent.capacity; n++) {
