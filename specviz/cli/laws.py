@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--marks", type=integer, nargs="+", default=list(MARKS), metavar="N", help=text
     )
-    text = "documents that the target writes for the drafts (768)"
+    text = "documents that the target writes for the drafts (1600)"
     parser.add_argument("--continuations", type=integer, metavar="N", help=text)
     text = "bundled prompts on which drafts are measured (all)"
     parser.add_argument("--limit", type=integer, metavar="N", help=text)

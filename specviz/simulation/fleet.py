@@ -6,8 +6,6 @@ acceptances and costs come from, and how requests are routed to lanes.
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 
 from specviz.record.schema import PHASES, Array
@@ -23,7 +21,7 @@ from specviz.simulation.slabs import (
     UNPLACED,
     Slabs,
 )
-from specviz.simulation.totals import Round, Totals
+from specviz.simulation.totals import Round, Series, Totals
 from specviz.simulation.workload import Workload
 
 _SCHEDULE = PHASES.index("schedule")
@@ -74,9 +72,10 @@ class Fleet:
         self.finished_s = np.full(requests, np.nan)
         self.own_rounds = np.zeros(requests, np.int64)
         self.pool_rounds = np.zeros(requests, np.int64)
-        self.series: dict[str, list[Array]] | None = defaultdict(list) if series else None
+        self.series = Series() if series else None
         self.totals = Totals(lanes)
         self._lane = np.arange(lanes)
+        self._none = np.zeros(lanes, np.int64)  # never written
 
     def put(self, lane: int, request: int) -> None:
         """Let `request` join the queue of a lane."""
@@ -101,18 +100,17 @@ class Fleet:
         # 1. Schedule: requests enter, finished rows leave, and the batch is chosen.
         has_room = slabs.working < slabs.places if self.policy.refill else idle
         entering = active & arrived & has_room
-        entered, prompt_tokens = self._enter(np.flatnonzero(entering))
+        entered, prompt_tokens = self._enter(entering.nonzero()[0])
         leaving = active & (slabs.working < slabs.count) & (idle | self.policy.refill)
-        compacted = slabs.close_gaps(np.flatnonzero(leaving))
+        compacted = slabs.close_gaps(leaving.nonzero()[0])
         rows, decision, swapped, realigned = self._choose_batch(active, entered)
 
         # 2. Draft, verify and accept.
         slots = slabs.ends(rows).max(1) + self.policy.drafted
         gained, verified, done = self._accept(rows)
 
-        # 3. Synchronise. A pool's rows stay where they are until a batch needs them elsewhere, and
-        # rows of the other policies never move.
-        moved = np.zeros_like(rows)
+        # 3. Synchronise. A pool's rows stay until a batch needs them elsewhere; others never move.
+        moved = self._none
         if self.policy.strategy == "eqspec":
             moved = slabs.align_to_longest(rows, skip_finished=self.policy.refill)
 
@@ -168,6 +166,8 @@ class Fleet:
         Returns how many enter, and the tokens that the longest of their prompts has to read, both
         (L,).
         """
+        if not len(lanes):
+            return self._none, self._none
         free = self.slabs.free(lanes)  # (D, P)
         # The first free place takes the first request that waits.
         turn = self.head[lanes, None] + free.cumsum(1) - 1
@@ -208,13 +208,12 @@ class Fleet:
         Returns rows, decision, and the slots swapped and realigned for it, all (L,).
         """
         slabs = self.slabs
-        none = np.zeros_like(slabs.count)
         if not self.policy.pooled:
             rows = np.where(active, slabs.count, 0)
-            realigned = none
-            if self.policy.strategy == "eqspec":
+            realigned = self._none
+            if self.policy.strategy == "eqspec" and entered.any():
                 realigned = slabs.align_to_longest(np.where(entered > 0, rows, 0))
-            return rows, none, none, realigned
+            return rows, self._none, self._none, realigned
         served = slabs.rows[SERVED]
         chosen, rows, decision = choose(
             self.policy,
@@ -272,7 +271,9 @@ class Fleet:
 
     def _finish(self, done: Array) -> None:
         """Note the end of the requests whose rows are `done` (L, b)."""
-        lane, place = np.nonzero(done)
+        lane, place = done.nonzero()
+        if not len(lane):
+            return
         request = self.slabs.rows[REQUEST, lane, place]
         self.finished_s[request] = self.clock[lane]
         self.pool_rounds[request] += self.totals.rounds[lane] + 1
@@ -283,17 +284,16 @@ class Fleet:
         """Add a round of the `active` lanes to the totals, and to the series if it is kept."""
         totals = self.totals
         if self.series is not None:
-            columns = {
-                "lane": self._lane,
-                "round": totals.rounds,
-                "start_s": begin_s,
-                "seconds": seconds.sum(0),
-                "live": self.slabs.count,
-                "queued": self.tail - self.head,
+            self.series.add(
+                active,
+                lane=self._lane,
+                round=totals.rounds,
+                start_s=begin_s,
+                seconds=seconds.sum(0),
+                live=self.slabs.count,
+                queued=self.tail - self.head,
                 **vars(this),
-            }
-            for name, values in columns.items():
-                self.series[name].append(values[active])
+            )
         totals.add(active, seconds, this, self.policy.batch_size)
         if self.policy.pooled:
             full = active & (this.rows == self.policy.batch_size)

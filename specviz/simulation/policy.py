@@ -33,6 +33,7 @@ _ARRIVAL_BITS = 24
 MAX_WINDOW = 2**_PLACE_BITS
 MAX_QUEUE = 2**_ARRIVAL_BITS
 MAX_LENGTH = 2**26
+_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -191,17 +192,18 @@ def choose(
     arrivals = np.where(lengths < MAX_LENGTH, arrivals, MAX_QUEUE)
     begin, rows = _largest_groups(lengths, arrivals, width)
     group = np.minimum(begin[:, None] + np.arange(width), place[-1])  # (L, b)
-    chosen = np.take_along_axis(places, group, 1)
+    chosen = places[np.arange(len(places))[:, None], group]
     grouped = rows >= size
     if policy.fallback == "realign":
+        if grouped.all():
+            return chosen, size, np.full_like(size, GROUPED)
         oldest = _first(arrival, absent, place, width)
         chosen = np.where(grouped[:, None], chosen, oldest)
         return chosen, size, np.where(grouped, GROUPED, REALIGNED)
     decision = np.where(grouped, GROUPED, PARTIAL)
     rows = np.minimum(rows, size)
     if policy.fallback == "wait":
-        never = np.iinfo(served.dtype).max
-        since = np.where(absent, never, served).min(1) // (2 * len(place))
+        since = np.where(absent, _NEVER, served).min(1) // (2 * len(place))
         overdue = (round_ - since >= policy.max_wait) & (count > 0)
         longest_waiting = _first(served, absent, place, width)
         chosen = np.where(overdue[:, None], longest_waiting, chosen)
@@ -246,26 +248,20 @@ def _largest_groups(lengths: Array, arrivals: Array, most: int) -> tuple[Array, 
         lengths, arrivals: (L, P), sorted by length, then by arrival.
         most: rows of a batch.
     """
-    begin = arrivals.argmin(1)
-    size = np.ones(len(lengths), np.int64)
-    pools = np.arange(len(lengths))  # those that have a group of this size
-    for rows in range(2, most + 1):
-        # Rows are sorted: a group of this size starts where the row `rows - 1` further is equal.
-        last = lengths[pools, rows - 1 :]
-        equal = last == lengths[pools, : last.shape[1]]
-        found = equal.any(1)
-        pools = pools[found]
-        equal = equal[found]
-        if not len(pools):
-            break
-        starts = np.where(equal, arrivals[pools, : equal.shape[1]], MAX_QUEUE)
-        begin[pools] = starts.argmin(1)
-        size[pools] = rows
-    return begin, size
+    place = np.arange(lengths.shape[1])
+    first = np.ones_like(lengths, bool)  # of its group
+    first[:, 1:] = lengths[:, 1:] != lengths[:, :-1]
+    # From each place on, where the next group begins.
+    nexts = np.full_like(lengths, len(place))
+    nexts[:, :-1] = np.where(first[:, 1:], place[1:], len(place))
+    ends = np.minimum.accumulate(nexts[:, ::-1], axis=1)[:, ::-1]
+    sizes = np.minimum(ends - place, most) * first
+    # The largest size comes first, and of equal ones the earliest arrival.
+    begin = (sizes * (MAX_QUEUE + 1) - arrivals).argmax(1)
+    return begin, sizes[np.arange(len(sizes)), begin]
 
 
 def _first(order: Array, absent: Array, place: Array, count: int) -> Array:
     """Return the places (L, count) of the rows that come first in `order` (L, P)."""
-    never = np.iinfo(np.int64).max
-    key = np.where(absent, never, order.astype(np.int64) << _PLACE_BITS | place)
+    key = np.where(absent, _NEVER, order.astype(np.int64) << _PLACE_BITS | place)
     return np.sort(key, axis=1)[:, :count] & (MAX_WINDOW - 1)

@@ -194,5 +194,5 @@ def largest(scores: Array, working: Array, capacity: Array) -> Array:
     by_position = usable.transpose(0, 2, 1).reshape(lanes, depth * rows)
     order = np.argsort(-by_position, axis=1, kind="stable")
     chosen = np.zeros_like(order, dtype=bool)
-    np.put_along_axis(chosen, order, np.arange(depth * rows) < capacity[:, None], axis=1)
+    chosen[np.arange(lanes)[:, None], order] = np.arange(depth * rows) < capacity[:, None]
     return chosen.reshape(lanes, depth, rows).sum(1) * working

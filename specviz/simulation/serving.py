@@ -164,7 +164,7 @@ def _route(fleet: Fleet, workload: Workload, devices: int, router: str, every_s:
 def _series(fleet: Fleet) -> pd.DataFrame | None:
     if fleet.series is None:
         return None
-    table = pd.DataFrame({name: np.concatenate(values) for name, values in fleet.series.items()})
+    table = fleet.series.table()
     decisions = np.array(DECISIONS if fleet.policy.pooled else ("batch",))
     table["decision"] = decisions[table["decision"]]
-    return table.sort_values(["start_s", "lane"], kind="stable", ignore_index=True)
+    return table

@@ -47,12 +47,14 @@ class Slabs:
 
         Returns the slots that moved (L,).
         """
+        if not len(devices):
+            return np.zeros_like(self.count)
         live = (self._place < self.count[devices, None]) & (self.rows[LEFT, devices] > 0)
         self.count[devices] = self.working[devices]
         inside = self._place < self.count[devices, None]
         # As many places are free inside as live rows lie outside: both lists pair up.
-        index, to = np.nonzero(inside & ~live)
-        _, place = np.nonzero(live & ~inside)
+        index, to = (inside & ~live).nonzero()
+        _, place = (live & ~inside).nonzero()
         device = devices[index]
         self.rows[:, device, to] = self.rows[:, device, place]
         return self._sum_by_device(device, self.rows[LENGTH, device, to] - 1)
@@ -66,13 +68,15 @@ class Slabs:
 
         Returns the slots that moved (L,).
         """
+        if (place < batch[device]).all():
+            return np.zeros_like(self.count)
         chosen = np.zeros(self.rows.shape[1:], bool)
         chosen[device, place] = True
         front = self._place < batch[:, None]
         # As many rows leave the front as enter it, in the same order of devices, so both lists
         # pair up.
-        device, out = np.nonzero(front & ~chosen)
-        _, into = np.nonzero(chosen & ~front)
+        device, out = (front & ~chosen).nonzero()
+        _, into = (chosen & ~front).nonzero()
         leaving = self.rows[:, device, out]
         entering = self.rows[:, device, into]
         self.rows[:, device, out] = entering
@@ -86,13 +90,9 @@ class Slabs:
         its longest row allows.
         """
         in_batch = self.in_batch(batch)
-        ends = self.ends(batch)
-        # Rows of the batch that end where this one does. A loop over b columns needs less memory
-        # than comparing all pairs at once, (L, b, b).
-        same = np.zeros_like(ends)
-        for other in ends.T:
-            same += ends == other[:, None]
-        same *= in_batch
+        ends = self._ends(in_batch)
+        # Rows of the batch that end where this one does, by comparing all pairs, (L, b, b).
+        same = (ends[:, :, None] == ends[:, None, :]).sum(2) * in_batch
         most_common = same.argmax(1)
         end = ends[self._device, most_common]
         rows_there = same[self._device, most_common]
@@ -116,7 +116,9 @@ class Slabs:
 
     def ends(self, batch: Array) -> Array:
         """Return the column after each row of the batch (L, b), -1 where there is none."""
-        in_batch = self.in_batch(batch)
+        return self._ends(self.in_batch(batch))
+
+    def _ends(self, in_batch: Array) -> Array:
         width = in_batch.shape[1]
         end = self.rows[START, :, :width] + self.rows[LENGTH, :, :width]
         return np.where(in_batch, end, -1)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from specviz.record.schema import PHASES, Array
 
@@ -49,3 +50,32 @@ class Totals:
         self.verified_tokens += this.verified_tokens
         self.realigned_slots += this.realigned_slots
         self.compacted_slots += this.compacted_slots
+
+
+class Series:
+    """What every round of every lane was, column by column.
+
+    Columns have room for more rounds than there are, and twice as much when it is used up: an array
+    for each round would cost more time than the round.
+    """
+
+    def __init__(self) -> None:
+        self._columns: dict[str, Array] = {}
+        self._rounds = 0
+
+    def add(self, active: Array, **columns: Array) -> None:
+        """Add a round of the `active` lanes (L,); the columns have an entry for each lane (L,)."""
+        begin = self._rounds
+        self._rounds += int(active.sum())
+        if not self._columns:
+            self._columns = {name: np.zeros_like(values) for name, values in columns.items()}
+        if self._rounds > len(self._columns["lane"]):
+            for name, kept in self._columns.items():
+                self._columns[name] = np.resize(kept, 2 * self._rounds)
+        for name, values in columns.items():
+            self._columns[name][begin : self._rounds] = values[active]
+
+    def table(self) -> pd.DataFrame:
+        """Return one entry a round, by start."""
+        table = pd.DataFrame({name: kept[: self._rounds] for name, kept in self._columns.items()})
+        return table.sort_values(["start_s", "lane"], kind="stable", ignore_index=True)

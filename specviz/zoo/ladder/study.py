@@ -44,7 +44,7 @@ from specviz.zoo.ladder.tables import lengths_of, tables_of
 from specviz.zoo.ladder.training import train_rung
 from specviz.zoo.pipeline import training_folder
 
-CONTINUATIONS = 768
+CONTINUATIONS = 1600  # enough windows that none is read twice up to the last of MARKS
 SHIPPED_TOKENS = 7_400_000  # that the shipped draft was trained on, by its card
 NEW_TOKENS = 128  # of each text
 
