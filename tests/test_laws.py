@@ -183,8 +183,12 @@ def test_the_large_k_bounds_no_law() -> None:
     """A law of a bounded length is a law of the bound: the shipped draft's at K = 4 is."""
     lengths = read("lengths")
     full = lengths.set_index(["size", "mark", "num_draft_tokens"])["survival"]
-    rungs = full.drop("shipped", level="size")
-    assert rungs.xs(LARGE_K, level="num_draft_tokens").max() < 0.05
+    # What the last draft adds says whether K bounds the length. Survival does not: where the target
+    # copies, all 16 drafts are right at many positions, which few rounds write.
+    by_k = lengths.pivot_table("length", ["size", "mark"], "num_draft_tokens")
+    last = (by_k[LARGE_K] - by_k[LARGE_K - 1]) / by_k[LARGE_K]
+    assert last.drop("shipped", level="size").max() < 0.005
+    assert ((by_k[SMALL_K] - by_k[SMALL_K - 1]) / by_k[SMALL_K])["shipped"].item() > 0.1
     assert full["shipped"].xs(SMALL_K, level="num_draft_tokens").item() > 0.7
     share = {
         k: lengths[(lengths["size"] == "shipped") & (lengths["num_draft_tokens"] == k)]["length"]
