@@ -22,6 +22,14 @@ def test_every_line_has_a_colour_and_a_mark_of_its_own():
     assert "a &lt; b" in figure.layout.title.text
 
 
+def test_lines_beyond_the_colours_still_look_different():
+    names = [f"line {number}" for number in range(12)]
+    figure = line_chart({name: ([1, 2], [3, 4]) for name in names}, **TITLES)
+    looks = {(line.line.color, line.marker.symbol) for line in figure.data}
+    assert len(looks) == len(names)
+    assert len({line.line.color for line in figure.data[:6]}) == 6
+
+
 def test_few_measured_values_are_the_ticks():
     figure = line_chart({"a": ([1, 4, 32], [0, 1, 2])}, **TITLES, log="x")
     assert list(figure.layout.xaxis.tickvals) == [1, 4, 32]

@@ -22,6 +22,7 @@ ORANGE = (205, 92, 12)
 AMBER = (178, 122, 0)
 BLUE = (60, 115, 215)
 GREY = (120, 128, 140)
+VIOLET = (146, 84, 190)
 
 # By the names of stepper.css (--sv-green): light, dark. "-soft" is a fill, the other an outline.
 SHADES = {

@@ -19,6 +19,7 @@ from specviz.views.theme import (
     GREEN,
     GREY,
     ORANGE,
+    VIOLET,
     Theme,
     ThemeName,
     blank_figure,
@@ -29,7 +30,7 @@ from specviz.views.theme import (
 
 Series = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
-_COLOURS = (BLUE, ORANGE, GREEN, AMBER, GREY)
+_COLOURS = (BLUE, ORANGE, GREEN, AMBER, GREY, VIOLET)
 _MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 _WIDTH = 760  # px
 _HEIGHT = 400  # px
@@ -116,7 +117,8 @@ def _line(
     dashed: bool,
 ) -> go.Scatter:
     colour = solid(_COLOURS[number % len(_COLOURS)])
-    symbol = _MARKS[number % len(_MARKS)]
+    # The seventh line has the first colour again, so it takes the next mark.
+    symbol = _MARKS[(number + number // len(_COLOURS)) % len(_MARKS)]
     return go.Scatter(
         x=[float(value) for value in along],
         y=[float(value) for value in up],
