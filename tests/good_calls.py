@@ -545,7 +545,9 @@ def _simulations() -> dict[str, Good]:
             {"table": table, "policy": Policy(num_draft_tokens=1)},
             drawn_texts | {"costs": "none"},
         ),
-        "simulation.Tetris": Good(simulation.Tetris, {}, {"extra": "count", "times": "none"}),
+        "simulation.Tetris": Good(
+            simulation.Tetris, {}, {"extra": "count", "max_wait": "none int", "times": "none"}
+        ),
         "simulation.Threshold": Good(simulation.Threshold, {}, {"at_least": "0"}),
         "simulation.Acceptance": Good(
             simulation.Acceptance, {"probabilities": [0.5, 0.5]}

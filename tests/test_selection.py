@@ -235,6 +235,12 @@ def test_a_threshold_verifies_fewer_drafts_and_wastes_fewer() -> None:
     [
         (lambda: Tetris(-1), "extra must be an int >= 0, got -1"),
         (lambda: Tetris(1.5), "extra must be an int >= 0, got 1.5"),
+        (lambda: Tetris(score="best"), "score='best' is unknown; choose one of chosen"),
+        (lambda: Tetris(max_wait=0), "max_wait must be an int >= 1, got 0"),
+        (
+            lambda: Tetris(score="entropy", times=(20.0, 0.3)),
+            "times need scores that are chances of acceptance",
+        ),
         (lambda: Threshold(1.5), "at_least must be a number from 0 to 1, got 1.5"),
         (lambda: Threshold("sure"), "at_least must be a number from 0 to 1, got 'sure'"),
         (lambda: Policy(selector="tetris"), "selector must be a selector, got 'tetris'"),
@@ -248,7 +254,7 @@ def test_a_threshold_verifies_fewer_drafts_and_wastes_fewer() -> None:
                 Policy(selector=Tetris(1)),
                 Costs(verify=1.0),
             ),
-            "selector must do without q for this workload, got tetris:extra=1",
+            "selector must do without log_q for this workload, got tetris:extra=1",
         ),
         (lambda: compare_selectors(table(), [], progress=False), "batch_sizes is empty"),
         (lambda: compare_selectors(table(), [0], progress=False), "batch_sizes[0] must be"),

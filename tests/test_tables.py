@@ -19,7 +19,7 @@ from tiny_heads import pair_with
 import specviz as sv
 from specviz import metrics
 from specviz.cli.main import main as cli
-from specviz.simulation import Acceptance, Policy, Workload
+from specviz.simulation import Acceptance, Policy, Simulation, Workload
 from specviz.simulation.tables import AcceptanceTable, replay
 from specviz.studies import tables
 from specviz.studies.tables import make_table, summarise
@@ -171,6 +171,36 @@ def test_a_replay_is_the_engines_run_round_by_round(name: str, num_draft_tokens:
     check_same_rounds(trace, table())
 
 
+SELECTORS = {
+    "largest": sv.selector("tetris", extra=2, score="largest"),
+    "entropy": sv.selector("tetris", extra=2, score="entropy"),
+    "waits one round": sv.selector("tetris", extra=2, max_wait=1),
+    "waits two rounds": sv.selector("tetris", extra=2, max_wait=2, score="entropy"),
+    "threshold": sv.selector("threshold", at_least=0.5),
+    "threshold, largest": sv.selector("threshold", at_least=0.5, score="largest"),
+}
+
+
+@pytest.mark.parametrize(
+    ("selector", "name"),
+    [(name, "inplace") for name in SELECTORS]
+    + [("waits one round", "eqspec"), ("waits two rounds", "exspec")],
+)
+def test_a_replay_of_a_selector_is_the_engines_run(
+    selector: str, name: str, embedded: sv.Pair
+) -> None:
+    trace = sv.generate(
+        embedded, sv.load_prompts(limit=12), strategy=STRATEGIES[name],
+        selector=SELECTORS[selector], num_draft_tokens=2, batch_size=4, max_new_tokens=24,
+        record=True, progress=False,
+    ).trace  # fmt: skip
+    found = check_same_rounds(trace, of_embedded(embedded))
+    assert trace is not None
+    verified = trace.rows["verified"][trace.rows["gained"] > 0]
+    assert len(set(verified.tolist())) > 1, "the same number of drafts in every row"
+    assert found.totals.verified_tokens.sum() == verified.sum()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_replay_is_the_embedded_pairs_run_round_by_round(name: str, embedded: sv.Pair) -> None:
@@ -193,7 +223,7 @@ def of_embedded(pair: sv.Pair) -> AcceptanceTable:
     return make_table(pair, prompts, 5, max_new_tokens=24, progress=False)
 
 
-def check_same_rounds(trace: sv.Trace | None, table: AcceptanceTable) -> None:
+def check_same_rounds(trace: sv.Trace | None, table: AcceptanceTable) -> Simulation:
     assert trace is not None
     found = replay(table, Policy.of(trace.meta))
     assert found.series is not None
@@ -205,6 +235,7 @@ def check_same_rounds(trace: sv.Trace | None, table: AcceptanceTable) -> None:
     own = metrics.requests(trace).sort_values("request")
     assert found.own_rounds[0].tolist() == own["rounds"].tolist()
     assert found.finished_s.max() == len(expected), "a round takes a second"
+    return found
 
 
 def test_requests_are_drawn_from_the_texts() -> None:
@@ -326,6 +357,10 @@ def test_a_file_that_holds_no_table_is_refused(
         ({"accepted": np.array([3, 0, 0, 0], np.int8)}, "accepted must be from 0 to the drafts"),
         ({"accepted": np.array([0, 0, 2, 0], np.int8)}, "accepted must be from 0 to the drafts"),
         ({"accepted": np.array([-1, 0, 0, 0], np.int8)}, "accepted must be from 0 to the drafts"),
+        ({"drafts": np.full((4, 2), -2, np.int32)}, "drafts must be token ids, or -1"),
+        ({"log_q": np.full((4, 2), 0.1, np.float32)}, "log_q must be logarithms of probabilities"),
+        ({"entropy": np.full((4, 2), -0.1, np.float32)}, "entropy must be finite and at least 0"),
+        ({"entropy": np.full((4, 2), np.inf, np.float32)}, "entropy must be finite and at least 0"),
     ],
 )
 def test_columns_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:

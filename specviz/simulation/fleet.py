@@ -22,6 +22,7 @@ from specviz.simulation.slabs import (
     Slabs,
 )
 from specviz.simulation.totals import Round, Series, Totals
+from specviz.simulation.verification import Verification
 from specviz.simulation.workload import Workload
 
 _SCHEDULE = PHASES.index("schedule")
@@ -58,7 +59,7 @@ class Fleet:
         self.first = workload.first.ravel()
         self.accepted = workload.accepted
         self.by_position = workload.by_position
-        self.log_q = workload.log_q
+        self.verification = Verification(workload, policy)
         self.queue = queue
         self.tail = tail
         self.head = np.zeros_like(tail)
@@ -248,7 +249,8 @@ class Fleet:
         if self.policy.drafted:
             # A row that does not work reads place 0, which is always there, and gains nothing.
             at = pointer * working
-            verified = self._select(at, working)
+            requests = self.slabs.rows[REQUEST, :, :width]
+            verified = self.verification.choose(at, requests, working)
             accepted = np.minimum(self.accepted[at], verified)
         gained = np.minimum(accepted + 1, left) * working
         length += gained
@@ -257,17 +259,6 @@ class Fleet:
         pointer += gained if self.by_position else working
         self.own_rounds[self.slabs.rows[REQUEST, :, :width][working]] += 1
         return gained, verified, working & (left == 0)
-
-    def _select(self, at: Array, working: Array) -> Array:
-        """Return how many proposals of each row are verified (L, b).
-
-        at: (L, b), the rows' places among the acceptances.
-        """
-        policy = self.policy
-        log_q = None
-        if policy.selector.needs_log_q and self.log_q is not None:
-            log_q = self.log_q[at, : policy.drafted]
-        return policy.selector.choose(log_q, working, policy.num_draft_tokens)
 
     def _finish(self, done: Array) -> None:
         """Note the end of the requests whose rows are `done` (L, b)."""

@@ -1,8 +1,8 @@
 """Which proposals of a simulated round are verified.
 
-A selector sees the log-probabilities of all proposals of a batch, and says how many of each row's
-the target reads. Those are always the row's first ones, since a draft counts only if all before it
-are accepted.
+A selector sees what an acceptance table says of the proposals of a batch, and decides how many of
+each row's the target reads. Those are always the row's first ones, since a draft counts only if all
+before it are accepted.
 
 Not known here: requests, time, what the target would accept.
 """
@@ -11,86 +11,144 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from specviz.record.schema import Array
-from specviz.util.validate import is_real, require_int, short
+from specviz.util.validate import is_real, require_choice, require_int, short
+
+SCORES = ("chosen", "largest", "entropy")
 
 
 @dataclass(frozen=True)
 class Everything:
     """Verify every proposal: the same number in each row."""
 
-    needs_log_q: ClassVar[bool] = False
-
     @property
     def name(self) -> str:
         """The selector and its options, for tables."""
         return "everything"
 
+    @property
+    def reads(self) -> str | None:
+        """The column of the table that `choose` reads, "log_q" or "entropy"; None: none."""
+        return None
+
+    @property
+    def rounds_to_wait(self) -> int | None:
+        """After how many rounds without a verified draft a row comes first; None: never."""
+        return None
+
     def drafted(self, num_draft_tokens: int) -> int:
         """Return the proposals of a row, where K are verified on average."""
         return num_draft_tokens
 
-    def choose(self, log_q: Array | None, working: Array, num_draft_tokens: int) -> Array:
+    def choose(
+        self,
+        column: Array | None,
+        working: Array,
+        num_draft_tokens: int,
+        waited: Array | None = None,
+    ) -> Array:
         """Return how many proposals of each row are verified, int64 (L, b).
 
         Args:
-            log_q: (L, b, D), log-probability of each proposal under the draft; None if
-                `needs_log_q` is false.
+            column: (L, b, D), the column `reads` of the rows' proposals; None if it is None.
             working: (L, b), the rows that propose.
             num_draft_tokens: K.
+            waited: (L, b), rounds since a draft of the row was last verified; None if
+                `rounds_to_wait` is None.
         """
         return working * num_draft_tokens
 
 
 @dataclass(frozen=True)
 class Tetris(Everything):
-    """Draft K + extra tokens a row, and verify the K * b of the batch with the best chances.
+    """Draft K + extra tokens a row, and verify the K * b of the batch that score highest.
 
-    The chance of a proposal is the product of q of its row's proposals up to it (TETRIS,
-    arXiv 2502.15197).
+    It is the engine's selector of this name on chains (TETRIS, arXiv 2502.15197).
 
     Attributes:
         extra: proposals of a row beyond K.
+        score: "chosen": the product of q of the row's proposals up to this one. "largest": with the
+            largest q in place of the last factor, which is the same in a table, since its drafts
+            are greedy. "entropy": minus the sum of the entropies of q.
+        max_wait: rounds after which a row's first draft is verified whatever its score; None: a row
+            may wait for good.
         times: ms of a round, drafting included, and of each token that it verifies. With them, as
             many proposals are verified as write the most tokens a second, as the engine's selector
             does with capacity="best" and the times that it measures. None: K * b.
 
     Raises:
-        ValueError: `extra` is not an int >= 0, or `times` are not two numbers >= 0.
+        ValueError: an option cannot be used.
     """
 
     extra: int = 2
+    score: str = "chosen"
+    max_wait: int | None = None
     times: tuple[float, float] | None = None
-
-    needs_log_q: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_int("extra", self.extra, 0)
-        if self.times is not None and not _are_times(self.times):
+        require_choice("score", self.score, SCORES)
+        if self.max_wait is not None:
+            require_int("max_wait", self.max_wait, remedy="pass for instance 4, or None")
+        if self.times is None:
+            return
+        if not _are_times(self.times):
             raise ValueError(
                 f"times must be two numbers of ms, the first above 0, got {short(self.times)}; "
                 "pass for instance (20.0, 0.3), or None"
             )
+        if self.score == "entropy":
+            raise ValueError(
+                "times need scores that are chances of acceptance, and score='entropy' gives none; "
+                "pass score='chosen'"
+            )
 
     @property
     def name(self) -> str:
-        best = "" if self.times is None else f",times={self.times[0]:g}/{self.times[1]:g}"
-        return f"tetris:extra={self.extra}{best}"
+        options = [f"extra={self.extra}"]
+        if self.score != "chosen":
+            options.append(f"score={self.score}")
+        if self.max_wait is not None:
+            options.append(f"max_wait={self.max_wait}")
+        if self.times is not None:
+            options.append(f"times={self.times[0]:g}/{self.times[1]:g}")
+        return "tetris:" + ",".join(options)
+
+    @property
+    def reads(self) -> str:
+        return "entropy" if self.score == "entropy" else "log_q"
+
+    @property
+    def rounds_to_wait(self) -> int | None:
+        return self.max_wait
 
     def drafted(self, num_draft_tokens: int) -> int:
         return num_draft_tokens + self.extra
 
-    def choose(self, log_q: Array | None, working: Array, num_draft_tokens: int) -> Array:
-        assert log_q is not None
-        chances = np.cumsum(log_q, 2)  # never rise along a row
+    def choose(
+        self,
+        column: Array | None,
+        working: Array,
+        num_draft_tokens: int,
+        waited: Array | None = None,
+    ) -> Array:
+        assert column is not None
+        scores = np.cumsum(column, 2)  # never rise along a row
+        if self.score == "entropy":
+            scores = -scores
+        ranked = scores
+        if self.max_wait is not None:
+            assert waited is not None
+            ranked = scores.copy()
+            ranked[:, :, 0] = np.where(waited >= self.max_wait, np.inf, scores[:, :, 0])
         capacity = num_draft_tokens * working.sum(1)
         if self.times is not None:
-            capacity = best_capacity(chances, working, *self.times)
-        return largest(chances, working, capacity)
+            capacity = best_capacity(scores, working, *self.times, ranked)
+        return largest(ranked, working, capacity)
 
 
 @dataclass(frozen=True)
@@ -105,8 +163,6 @@ class Threshold(Everything):
 
     at_least: float = 0.5
 
-    needs_log_q: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         if not is_real(self.at_least) or not 0 <= self.at_least <= 1:
             raise ValueError(
@@ -118,9 +174,19 @@ class Threshold(Everything):
     def name(self) -> str:
         return f"threshold:at_least={self.at_least}"
 
-    def choose(self, log_q: Array | None, working: Array, num_draft_tokens: int) -> Array:
-        assert log_q is not None
-        confident = np.exp(log_q) >= self.at_least
+    @property
+    def reads(self) -> str:
+        return "log_q"
+
+    def choose(
+        self,
+        column: Array | None,
+        working: Array,
+        num_draft_tokens: int,
+        waited: Array | None = None,
+    ) -> Array:
+        assert column is not None
+        confident = np.exp(column) >= self.at_least
         leading = np.logical_and.accumulate(confident, axis=2).sum(2)
         return working * leading
 
@@ -135,21 +201,22 @@ def selector_of(meta: Mapping[str, Any]) -> Everything:
     options = meta.get("selector_options", {})
     if name == "everything":
         return Everything()
-    by_chance = options.get("score") == "chosen" and options.get("max_wait") is None
     # Which C was the best went by times, which another run would not measure again.
-    by_chance &= options.get("capacity", "fixed") == "fixed"
-    if name == "tetris" and by_chance:
-        return Tetris(options["extra"])
-    if name == "threshold" and by_chance:
+    is_fixed = options.get("capacity", "fixed") == "fixed"
+    if name == "tetris" and is_fixed:
+        return Tetris(options["extra"], options["score"], options["max_wait"])
+    if name == "threshold":
         return Threshold(options["at_least"])
     raise ValueError(
         f"selector must be simulated, got {short(name)} with {short(options)}; record a run "
-        'with "everything", or with "tetris" or "threshold", score="chosen", no max_wait and '
-        'capacity="fixed", or pass Tetris(extra, times=...)'
+        'with "everything", "threshold", or "tetris" with capacity="fixed", or pass '
+        "Tetris(extra, times=...)"
     )
 
 
-def best_capacity(scores: Array, working: Array, round_ms: float, token_ms: float) -> Array:
+def best_capacity(
+    scores: Array, working: Array, round_ms: float, token_ms: float, ranked: Array
+) -> Array:
     """Return how many proposals write the most tokens a second, int64 (L,).
 
     A round writes a token in each row and the sum of the chances, and takes `round_ms` and
@@ -158,13 +225,19 @@ def best_capacity(scores: Array, working: Array, round_ms: float, token_ms: floa
     Args:
         scores: (L, b, D), logarithms of chances.
         working: (L, b), the rows that count.
+        ranked: (L, b, D), the scores by which proposals are chosen, infinite for those that are
+            due: they are verified in any case.
     """
-    usable = np.where(working[:, :, None], scores, -np.inf)
-    falling = -np.sort(-usable.reshape(len(scores), -1), axis=1)
+    lanes = len(scores)
+    usable = np.where(working[:, :, None], ranked, -np.inf).reshape(lanes, -1)
+    order = np.argsort(-usable, axis=1, kind="stable")
+    is_due = np.take_along_axis(usable, order, 1) == np.inf
+    chances = np.exp(np.where(working[:, :, None], scores, -np.inf)).reshape(lanes, -1)
     rows = working.sum(1)[:, None]
-    tokens = rows + np.pad(np.exp(falling).cumsum(1), ((0, 0), (1, 0)))
+    gained = np.take_along_axis(chances, order, 1).cumsum(1)
+    tokens = rows + np.pad(gained, ((0, 0), (1, 0)))
     rate = tokens / (round_ms + token_ms * (rows + np.arange(tokens.shape[1])))
-    rises = rate[:, 1:] > rate[:, :-1]
+    rises = (rate[:, 1:] > rate[:, :-1]) | is_due
     counts: Array = np.logical_and.accumulate(rises, axis=1).sum(1)
     return counts
 

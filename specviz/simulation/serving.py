@@ -74,9 +74,10 @@ def simulate(
 
 def _check(workload: Workload, policy: Policy) -> None:
     """Raise ValueError if the workload lacks what the policy needs, or is too large."""
-    if policy.drafted and policy.selector.needs_log_q and workload.log_q is None:
+    column = policy.selector.reads
+    if policy.drafted and column is not None and getattr(workload, column) is None:
         raise ValueError(
-            f"selector must do without q for this workload, got {policy.selector.name}; "
+            f"selector must do without {column} for this workload, got {policy.selector.name}; "
             "take the workload from an AcceptanceTable of `specviz study tables`"
         )
     requests = workload.prompt_tokens.shape[1]

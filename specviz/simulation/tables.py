@@ -47,6 +47,8 @@ _COLUMNS: dict[str, tuple[type[np.generic], bool]] = {
     "accepted": (np.int8, False),
 }
 MAX_DEPTH = np.iinfo(np.int8).max
+# A probability in float32 may come out larger than 1 by so much.
+_ROUNDING = 1e-5
 
 
 def check_depth(depth: object) -> None:
@@ -64,7 +66,8 @@ class AcceptanceTable:
     Attributes:
         prompt_tokens: (R,) int32, length of each prompt.
         offsets: (R+1,) int64.
-        drafts: (N, D) int32, what the drafter proposes there, each after the ones before it.
+        drafts: (N, D) int32, what the drafter proposes there, each after the ones before it; -1
+            where it is unknown.
         log_q: (N, D) float32, log-probability of each proposal under the draft, in nats; NaN where
             it is unknown, as in tables made from a server's log. Selectors by q then do not run.
         entropy: (N, D) float32, of the distribution that the proposal comes from, in nats, or NaN.
@@ -111,6 +114,12 @@ class AcceptanceTable:
             problem = "prompt_tokens must be at least 1"
         elif (self.accepted < 0).any() or (self.accepted > self._most()).any():
             problem = "accepted must be from 0 to the drafts and to the tokens left"
+        elif (self.drafts < -1).any():
+            problem = "drafts must be token ids, or -1"
+        elif (self.log_q > _ROUNDING).any():
+            problem = "log_q must be logarithms of probabilities, which are at most 0, or NaN"
+        elif (self.entropy < -_ROUNDING).any() or np.isinf(self.entropy).any():
+            problem = "entropy must be finite and at least 0, or NaN"
         if problem:
             raise ValueError(f"{problem}; make the table with `specviz study tables`")
 
@@ -194,6 +203,7 @@ class AcceptanceTable:
             longest=int((prompts + outputs).max()),
             by_position=True,
             log_q=None if np.isnan(self.log_q).any() else self.log_q,
+            entropy=None if np.isnan(self.entropy).any() else self.entropy,
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -41,6 +41,7 @@ class Workload:
         by_position: whether `accepted` has an entry for each new token of a text, rather than for
             each round: then a request reads the entry of the token that it writes next.
         log_q: (S, D), log-probability of each proposal at that position; None if unknown.
+        entropy: (S, D), of the distribution that the proposal comes from; None if unknown.
     """
 
     prompt_tokens: Array
@@ -51,6 +52,7 @@ class Workload:
     longest: int
     by_position: bool = False
     log_q: Array | None = None
+    entropy: Array | None = None
 
     @classmethod
     def drawn(
