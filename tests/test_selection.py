@@ -259,6 +259,7 @@ def test_a_threshold_verifies_fewer_drafts_and_wastes_fewer() -> None:
         (lambda: compare_selectors(table(), [], progress=False), "batch_sizes is empty"),
         (lambda: compare_selectors(table(), [0], progress=False), "batch_sizes[0] must be"),
         (lambda: compare_selectors(table(), [1], [9], progress=False), "table must be deeper"),
+        (lambda: compare_selectors(table(), max_waits=[0], progress=False), "max_waits[0] must be"),
         (lambda: compare_selectors(table(), samples=0, progress=False), "samples must be an int"),
     ],
 )
@@ -281,6 +282,20 @@ def test_a_draft_model_that_knows_its_chances_gains_by_selection() -> None:
     assert conditions["samples"] == 20
     again, _ = compare_selectors(large, [4], [2, 3], [1, 4], samples=20, progress=False)
     pd.testing.assert_frame_equal(found, again)
+
+
+def test_a_limit_on_waiting_helps_the_rows_that_are_passed_over() -> None:
+    large = table(texts=60, longest=80)
+    # Every fifth text's draft is as often right as it was, but never sure.
+    unsure = np.repeat(np.arange(60) % 5 == 0, large.new_tokens)
+    unfair = replace(large, log_q=large.log_q - 9 * unsure[:, None].astype(np.float32))
+    found, _ = compare_selectors(unfair, [8], [1], [2], [4, 1], samples=30, progress=False)
+    assert found["max_wait"].isna().tolist() == [True, False, False]
+    assert found["max_wait"][1:].tolist() == [4, 1]
+    slowest = found["tetris_p99_rounds_per_token"].tolist()
+    assert slowest == sorted(slowest, reverse=True)
+    assert slowest[2] < 0.9 * slowest[0]
+    assert found["static_rounds_percent"][2] < found["static_rounds_percent"][0]
 
 
 def test_the_command_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

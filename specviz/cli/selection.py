@@ -23,6 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "drafts a row beyond those (%(default)s)"
     extras = [1, 2, 3, 4, 5]
     parser.add_argument("--extras", type=integer, nargs="+", default=extras, metavar="E", help=text)
+    text = "TETRIS also with a limit of so many rounds without a verified draft (none)"
+    parser.add_argument(
+        "--max-wait", type=integer, nargs="+", default=[], metavar="ROUNDS", help=text
+    )
     text = "bootstrap samples of the texts, for the intervals (%(default)s)"
     parser.add_argument("--samples", type=integer, default=100, metavar="N", help=text)
     parser.add_argument("--seed", type=integer, default=0, help="of all sampling (%(default)s)")
@@ -30,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    check_counts(options, "batch_sizes", "num_draft_tokens", "extras", "samples")
+    check_counts(options, "batch_sizes", "num_draft_tokens", "extras", "max_wait", "samples")
     check_counts(options, "seed", minimum=0)
     check_table(options.out)
 
@@ -47,6 +51,7 @@ def run(options: argparse.Namespace) -> None:
             options.batch_sizes,
             options.num_draft_tokens,
             options.extras,
+            options.max_wait,
             samples=options.samples,
             seed=options.seed,
         )

@@ -117,9 +117,11 @@ class Fleet:
 
         # 4. Time passes.
         seconds = self.table.phase_seconds(rows, slots)  # (5, L)
-        seconds[_SCHEDULE] += self.table.prefill_seconds(entered, prompt_tokens)
+        if entered is not self._none:
+            seconds[_SCHEDULE] += self.table.prefill_seconds(entered, prompt_tokens)
         seconds[_SCHEDULE] += self.table.move_s * (compacted + swapped + realigned)
-        seconds[_SYNCHRONISE] += self.table.move_s * moved
+        if moved is not self._none:
+            seconds[_SYNCHRONISE] += self.table.move_s * moved
         begin_s = self._pass_time(active, entered, seconds)
         self._finish(done)
         this = Round(

@@ -19,6 +19,7 @@ from specviz.record.schema import Array
 from specviz.util.validate import is_real, require_choice, require_int, short
 
 SCORES = ("chosen", "largest", "entropy")
+MAX_WAIT = 2**16 - 1  # rounds, as in the engine
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ class Tetris(Everything):
         require_int("extra", self.extra, 0)
         require_choice("score", self.score, SCORES)
         if self.max_wait is not None:
-            require_int("max_wait", self.max_wait, remedy="pass for instance 4, or None")
+            remedy = "pass for instance 4, or None for no limit"
+            require_int("max_wait", self.max_wait, maximum=MAX_WAIT, remedy=remedy)
         if self.times is None:
             return
         if not _are_times(self.times):

@@ -4,6 +4,7 @@ It replays an acceptance table: K drafts in every row, against the K * B drafts 
 best chances (TETRIS, arXiv 2502.15197). Both verify equally many tokens.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,10 +15,10 @@ from tqdm.auto import tqdm
 from specviz.record.schema import Array
 from specviz.simulation.costs import Costs
 from specviz.simulation.policy import Policy
-from specviz.simulation.selection import Tetris
+from specviz.simulation.selection import MAX_WAIT, Tetris
 from specviz.simulation.serving import simulate
 from specviz.simulation.tables import MAX_DEPTH, AcceptanceTable
-from specviz.util.validate import require_bool, require_int, require_ints, require_kind
+from specviz.util.validate import is_list, require_bool, require_int, require_ints, require_kind
 
 # Requests for each row of a batch, so that most rounds have a full batch.
 QUEUE = 8
@@ -33,6 +34,7 @@ def compare_selectors(
     batch_sizes: Sequence[int] = (1, 8, 32, 64),
     num_draft_tokens: Sequence[int] = (1, 2, 3, 4, 5, 6),
     extras: Sequence[int] = (1, 2, 3, 4, 5),
+    max_waits: Sequence[int] = (),
     *,
     samples: int = 100,
     seed: int = 0,
@@ -47,11 +49,13 @@ def compare_selectors(
         table: combinations that draft more tokens than it is deep are left out.
         batch_sizes, num_draft_tokens, extras: B, K, and the drafts a row that TETRIS makes beyond
             K.
+        max_waits: TETRIS is also measured with each of these `max_wait`.
         samples: bootstrap samples.
         seed: of all that is drawn.
 
     Returns:
-        (table, conditions). There is one entry for each B, K and extra: tokens_per_round and
+        (table, conditions). There is one entry for each B, K, extra and max_wait (NA for none):
+        tokens_per_round and
         success_rate (a row's tokens in a round, and the share of verified drafts that it keeps,
         over rounds with a full batch) of uniform K and of TETRIS; gain_percent in tokens a round,
         with its interval over prompts (gain_low, gain_high); p99_rounds_per_token of both, over
@@ -65,6 +69,8 @@ def compare_selectors(
     require_ints("batch_sizes", batch_sizes, maximum=MAX_ROWS)
     require_ints("num_draft_tokens", num_draft_tokens, maximum=MAX_DEPTH)
     require_ints("extras", extras, maximum=MAX_DEPTH)
+    if not is_list(max_waits) or max_waits:
+        require_ints("max_waits", max_waits, maximum=MAX_WAIT)
     require_int("samples", samples, maximum=MAX_SAMPLES)
     require_int("seed", seed, 0)
     require_bool("progress", progress)
@@ -83,12 +89,18 @@ def compare_selectors(
         texts = _bootstrap(table, samples, QUEUE * batch_size, seed)
         uniform = Policy("inplace", batch_size, k)
         plain = _Outcome.of(table, texts, uniform)
-        for extra in fitting:
-            other = _Outcome.of(table, texts, replace(uniform, selector=Tetris(extra)))
-            entry = {"batch_size": batch_size, "num_draft_tokens": k, "extra": extra}
+        for extra, max_wait in itertools.product(fitting, [None, *max_waits]):
+            selector = Tetris(extra, max_wait=max_wait)
+            other = _Outcome.of(table, texts, replace(uniform, selector=selector))
+            entry = {
+                "batch_size": batch_size,
+                "num_draft_tokens": k,
+                "extra": extra,
+                "max_wait": max_wait,
+            }
             entries.append(entry | _entry(plain, other))
     conditions = {**table.meta, "samples": samples, "seed": seed}
-    return pd.DataFrame(entries), conditions
+    return pd.DataFrame(entries).astype({"max_wait": "Int64"}), conditions
 
 
 def _bootstrap(table: AcceptanceTable, samples: int, requests: int, seed: int) -> Array:
