@@ -74,16 +74,7 @@ def compare_selectors(
     require_int("samples", samples, maximum=MAX_SAMPLES)
     require_int("seed", seed, 0)
     require_bool("progress", progress)
-    combinations = []
-    for k in num_draft_tokens:
-        fitting = [extra for extra in extras if k + extra <= table.depth]
-        if fitting:
-            combinations += [(batch_size, k, fitting) for batch_size in batch_sizes]
-    if not combinations:
-        raise ValueError(
-            f"table must be deeper than K, got depth {table.depth}; "
-            "make a deeper one with `specviz study tables --depth`"
-        )
+    combinations = _combinations(table, batch_sizes, num_draft_tokens, extras)
     entries = []
     for batch_size, k, fitting in tqdm(combinations, unit="K", disable=not progress):
         texts = _bootstrap(table, samples, QUEUE * batch_size, seed)
@@ -101,6 +92,26 @@ def compare_selectors(
             entries.append(entry | _entry(plain, other))
     conditions = {**table.meta, "samples": samples, "seed": seed}
     return pd.DataFrame(entries).astype({"max_wait": "Int64"}), conditions
+
+
+def _combinations(
+    table: AcceptanceTable,
+    batch_sizes: Sequence[int],
+    num_draft_tokens: Sequence[int],
+    extras: Sequence[int],
+) -> list[tuple[int, int, list[int]]]:
+    """Return B, K and those extras with which K is not more than the table's depth."""
+    combinations = []
+    for k in num_draft_tokens:
+        fitting = [extra for extra in extras if k + extra <= table.depth]
+        if fitting:
+            combinations += [(batch_size, k, fitting) for batch_size in batch_sizes]
+    if not combinations:
+        raise ValueError(
+            f"table must be deeper than K, got depth {table.depth}; "
+            "make a deeper one with `specviz study tables --depth`"
+        )
+    return combinations
 
 
 def _bootstrap(table: AcceptanceTable, samples: int, requests: int, seed: int) -> Array:
