@@ -4,6 +4,7 @@
 import { keepsNothing } from "../film/head.js";
 import { isFull } from "../film/tree.js";
 import { GUTTER } from "./layout.js";
+import { draftsWord } from "./marks.js";
 
 /** @import { Pen, RowEntry, RowLanes } from "../types.d.ts" */
 /** @import { StageLayout } from "./layout.js" */
@@ -54,10 +55,11 @@ export class FramePainter {
     const first = Math.ceil(Math.max(at.firsts[0], 0) / every) * every;
     const stop = Math.min((at.firsts[0] ?? 0) + at.count, at.last);
     if (at.fold && at.firsts[0]) pen.text("0", GUTTER + 2, y, look);
-    const drafts = at.begin(at.rows[0]) + 1; // where the drafts begin, words stand in its place
-    for (let slot = first; slot < stop; slot += every)
-      if (slot < drafts || (slot - drafts) * at.cell > 56)
-        pen.text(String(slot), at.x(0, slot) + at.cell / 2, y, { ...look, align: "center" });
+    const { from, to } = draftsWord(at);
+    for (let slot = first; slot < stop; slot += every) {
+      const x = at.x(0, slot) + at.cell / 2;
+      if (x < from || x > to) pen.text(String(slot), x, y, { ...look, align: "center" });
+    }
     pen.text("slot", GUTTER - 8, y, { ...look, align: "right" });
   }
 

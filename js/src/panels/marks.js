@@ -126,9 +126,9 @@ export class MarkPainter {
       const { y, draft } = at.lanes[number];
       if (x >= GUTTER && x <= at.right) pen.line(x, y, x, draft.y + draft.h, look);
     });
-    const y = at.top - 9;
-    if (named && at.rows.length && xs[0] < at.right - 60)
-      pen.text("drafts →", xs[0] + 3, y, { size: 10, fill: pen.p.blue });
+    const word = draftsWord(at);
+    if (!named || !at.rows.length || word.x >= at.right - 63) return;
+    pen.text("drafts →", word.x, at.top - 9, { size: 10, fill: pen.p.blue, align: word.align });
   }
 
   /** @param {ViolationEntry} each */
@@ -184,4 +184,19 @@ function standsAt(at, number, slot) {
  */
 function hungCell(token) {
   return { kind: "rejected_now", index: -1, position: -1, request: -1, token, origin: "" };
+}
+
+const WORD = 46; // px that "drafts →" takes
+
+/**
+ * Where "drafts →" stands on the axis: before the drafts, so that their slots keep their numbers,
+ * or behind their beginning where there is no room before.
+ * @param {StageLayout} at
+ */
+export function draftsWord(at) {
+  const begin = at.rows.length ? at.x(0, at.begin(at.rows[0]) + 1) : 0;
+  const before = at.shared && begin - WORD - 3 > GUTTER + 20; // "0" stands there
+  return before
+    ? { x: begin - 4, align: "right", from: begin - WORD - 14, to: begin + 7 }
+    : { x: begin + 3, align: "left", from: begin, to: begin + 56 };
 }
