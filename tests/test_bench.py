@@ -4,6 +4,7 @@ A cell with a wrong text has no speed. test_killed.py kills it.
 """
 
 import json
+import shutil
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -283,6 +284,25 @@ def test_arguments_that_cannot_be_used_end_it_before_a_cell_runs(
     with pytest.raises(ValueError, match=f"^{begins}"):
         run_bench(**given, progress=False)
     assert ran == []
+
+
+def test_a_stored_pair_may_bring_heads_of_its_own(tmp_path: Path) -> None:
+    shipped = Path(sv.__file__).parent / "zoo" / "weights" / "heads" / "medusa"
+    own = tmp_path / "own"
+    shutil.copytree(shipped, own / "medusa")
+    config = own / "medusa" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"training_s": 7}))
+    source = StoredPair(heads=str(own))
+    source.check("cpu", None)
+    assert source.label == "embedded, heads of own"
+    heads = source.load("cpu", None).heads
+    assert heads["medusa"].training_s == 7
+    shipped_too = StoredPair().load("cpu", None).heads
+    assert heads.keys() == shipped_too.keys()
+    assert heads["eagle3"].training_s == shipped_too["eagle3"].training_s
+    shutil.rmtree(own / "medusa")
+    with pytest.raises(FileNotFoundError, match="holds no draft head"):
+        source.check("cpu", None)
 
 
 def test_beyond_the_prompts_come_their_halves(pair: sv.Pair) -> None:
@@ -799,6 +819,8 @@ def test_the_command_measures_prints_and_writes(
         ("--target .", "--target . needs a draft; give --draft too"),
         ("--draft .", "--draft . needs a target; give --target too"),
         ("--shapes qwen3-8b/0.6b --device-map auto", "--device-map auto is for stored models"),
+        ("--shapes qwen3-8b/0.6b --heads .", "--heads . are trained for one target, and --shapes"),
+        ("--heads /nowhere", "folder='/nowhere' does not exist"),
         (
             "--strategies inplace --rates 0.5",
             "--rates 0.5 needs a synthetic drafter; give --drafters synthetic, too",

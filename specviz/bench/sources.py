@@ -13,6 +13,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from specviz.costs.shapes import SHAPES, named_pair
+from specviz.engine.heads.load import head_folders, load_heads
 from specviz.engine.models.hub import find
 from specviz.engine.models.pair import DTYPES, Pair, load_pair
 from specviz.engine.models.places import check_places, find_device
@@ -26,24 +27,28 @@ DRAWN_PROMPTS = 32
 
 @dataclass(frozen=True)
 class StoredPair:
-    """Models on disk or on the hub, as `load_pair` takes them; without names the embedded pair."""
+    """Models on disk or on the hub, as `load_pair` takes them; without names the embedded pair.
+
+    heads: a folder of draft heads for the target, as `load_heads` takes it.
+    """
 
     target: str | None = None
     draft: str | None = None
     device_map: str | None = None
+    heads: str | None = None
 
     def __post_init__(self) -> None:
-        names = {"target": self.target, "draft": self.draft, "device_map": self.device_map}
-        for name, value in names.items():
+        for name, value in vars(self).items():
             if value is not None:
                 require_path(name, value)
 
     @property
     def label(self) -> str:
         """A name without the folders of this machine."""
-        if self.target is None or self.draft is None:
-            return "embedded"
-        return f"{_short_name(self.target)} + {_short_name(self.draft)}"
+        label = "embedded"
+        if self.target is not None and self.draft is not None:
+            label = f"{_short_name(self.target)} + {_short_name(self.draft)}"
+        return label if self.heads is None else f"{label}, heads of {Path(self.heads).name}"
 
     def check(self, device: str | None, dtype: str | None) -> None:
         """Raise ValueError or FileNotFoundError if the device or a model is not there."""
@@ -51,11 +56,14 @@ class StoredPair:
         if self.target is not None and self.draft is not None:
             find("target", self.target)
             find("draft", self.draft)
+        if self.heads is not None:
+            head_folders(Path(self.heads))
 
     def load(self, device: str | None, dtype: str | None) -> Pair:
-        return load_pair(
+        pair = load_pair(
             self.target, self.draft, device=device, dtype=dtype, device_map=self.device_map
         )
+        return pair if self.heads is None else load_heads(self.heads, pair)
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_pairs(parser: argparse.ArgumentParser) -> None:
     add_target_and_draft(parser)
     add_device_map(parser)
+    text = "folder of draft heads of your own, which specviz train --heads wrote"
+    parser.add_argument("--heads", type=file_path, metavar="FOLDER", help=text)
     text = "published pairs with random weights: qwen3-8b/0.6b ..."
     parser.add_argument("--shapes", nargs="+", metavar="NAME", help=text)
     add_spec_bench(parser)

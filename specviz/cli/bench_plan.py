@@ -24,12 +24,18 @@ def pairs_of(options: argparse.Namespace) -> list[PairSource]:
     """Return where the pairs come from.
 
     Raises:
-        ValueError: only one model is named, or models or a device map come with shapes, or a
-            shape is unknown.
+        ValueError: only one model is named, or models, heads or a device map come with shapes, or
+            a shape is unknown.
     """
     check_target_and_draft(options)
     if not options.shapes:
-        return [StoredPair(options.target, options.draft, options.device_map)]
+        heads = None if options.heads is None else str(options.heads)
+        return [StoredPair(options.target, options.draft, options.device_map, heads)]
+    if options.heads is not None:
+        raise ValueError(
+            f"--heads {options.heads} are trained for one target, and --shapes makes another; "
+            "leave one of them out"
+        )
     if options.device_map is not None:
         raise ValueError(
             f"--device-map {options.device_map} is for stored models, and --shapes makes models "

@@ -74,6 +74,14 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def is_dir(path: Path) -> bool:
+    """Return whether there is a folder at `path`; not so for a name that no folder can have."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 def _check_place(place: Path) -> None:
     """Raise OSError if something other than a file is there."""
     if place.exists() and not stat.S_ISREG(place.stat().st_mode):
