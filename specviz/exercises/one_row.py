@@ -78,10 +78,10 @@ def accept(answer: Accept) -> str:
     """Check exercise 2: a function of drafts (K,) and target choices (K + 1,): gained tokens."""
     rng = random.Random(0)
     cases = [*ROUNDS, ([], [6])]
-    cases += [
-        ([rng.randrange(3) for _ in range(k)], [rng.randrange(3) for _ in range(k + 1)])
-        for k in (1, 1, 2, 3, 5, 5, 8, 8)
-    ]
+    for k in (1, 1, 2, 3, 5, 5, 8, 8):
+        drafts = [rng.randrange(3) for _ in range(k)]
+        choices = [rng.randrange(3) for _ in range(k + 1)]
+        cases.append((drafts, choices))
     for drafts, choices in cases:
         found = ask(answer, list(drafts), list(choices))
         expect(

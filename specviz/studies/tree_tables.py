@@ -94,11 +94,9 @@ def grow_everywhere(
         progress=False,
         **run,
     )
-    notes = [selector.notes[r] for r in range(len(result.tokens))]
-    tokens, parents, scores = (
-        np.concatenate([np.stack([note[part] for note in text]) for text in notes])
-        for part in range(3)
-    )
+    # Of each round in turn, text by text: the tokens, the parents and the scores of its tree.
+    notes = [note for number in range(len(result.tokens)) for note in selector.notes[number]]
+    tokens, parents, scores = (np.stack(part) for part in zip(*notes, strict=True))
     offsets = np.cumsum([0, *(len(text) for text in result.tokens)])
     following = _following(result.tokens, tokens.shape[1])
     return TreeTable(offsets, scores, _reached(tokens, parents, following)), result

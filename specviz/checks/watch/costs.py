@@ -82,11 +82,10 @@ def _shifted(requests: Sequence[WatchedRequest]) -> list[Cost]:
 
 def _shift(request: WatchedRequest) -> int:
     """Return by how much all positions of a request are too large; 0 if they differ in that."""
-    shifts = {
-        int(part.seen.positions[part.row, column]) - part.index - i
-        for part in request.parts
-        for i, column in enumerate(part.columns)
-    }
+    shifts = set()
+    for part in request.parts:
+        for index, column in enumerate(part.columns, start=part.index):
+            shifts.add(int(part.seen.positions[part.row, column]) - index)
     return shifts.pop() if len(shifts) == 1 else 0
 
 

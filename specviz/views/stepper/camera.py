@@ -107,8 +107,11 @@ class Camera:
             return []
         steps = self._trace.feeds["step"]
         indices = self._trace.feeds["index"]
-        return [
-            [
+        faults = []
+        for each in self._attention.wrong(frame, model):
+            if not self._is_known(each.feed):
+                continue
+            fault = [
                 int(steps[each.feed]),
                 int(self.feeds.rows[each.feed]),
                 int(indices[each.feed]),
@@ -118,9 +121,8 @@ class Camera:
                 each.lost,
                 *self._node_of(each.feed),
             ]
-            for each in self._attention.wrong(frame, model)
-            if self._is_known(each.feed)
-        ]
+            faults.append(fault)
+        return faults
 
     def _is_known(self, feed: int) -> bool:
         """Whether the record says what a query should see.

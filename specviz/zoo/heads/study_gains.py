@@ -60,10 +60,9 @@ def _differences(
     for step in range(steps):
         entry: dict[str, object] = {"step": step + 1}
         for name, (above, below) in SHARES.items():
-            columns = [
-                counts[part][:, step] for counts in (ours, others) for part in (above, below)
-            ]
-            entry |= _difference(name, columns, samples, seed)
+            columns = [ours[above], ours[below], others[above], others[below]]
+            of_step = [counts[:, step] for counts in columns]
+            entry |= _difference(name, of_step, samples, seed)
         yield entry
 
 
