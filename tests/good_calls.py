@@ -888,7 +888,7 @@ def _studies() -> dict[str, Good]:
                 "samples": 2,
                 "progress": False,
             },
-            {"samples": "small", "seed": "count", "progress": "True"},
+            {"max_waits": "none", "samples": "small", "seed": "count", "progress": "True"},
         ),
         "calibration.measure_calibration": Good(
             calibration_study.measure_calibration,

@@ -24,9 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     extras = [1, 2, 3, 4, 5]
     parser.add_argument("--extras", type=integer, nargs="+", default=extras, metavar="E", help=text)
     text = "TETRIS also with a limit of so many rounds without a verified draft (none)"
-    parser.add_argument(
-        "--max-wait", type=integer, nargs="+", default=[], metavar="ROUNDS", help=text
-    )
+    parser.add_argument("--max-wait", type=integer, nargs="+", metavar="ROUNDS", help=text)
     text = "bootstrap samples of the texts, for the intervals (%(default)s)"
     parser.add_argument("--samples", type=integer, default=100, metavar="N", help=text)
     parser.add_argument("--seed", type=integer, default=0, help="of all sampling (%(default)s)")

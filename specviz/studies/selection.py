@@ -18,7 +18,7 @@ from specviz.simulation.policy import Policy
 from specviz.simulation.selection import MAX_WAIT, Tetris
 from specviz.simulation.serving import simulate
 from specviz.simulation.tables import MAX_DEPTH, AcceptanceTable
-from specviz.util.validate import is_list, require_bool, require_int, require_ints, require_kind
+from specviz.util.validate import require_bool, require_int, require_ints, require_kind
 
 # Requests for each row of a batch, so that most rounds have a full batch.
 QUEUE = 8
@@ -34,7 +34,7 @@ def compare_selectors(
     batch_sizes: Sequence[int] = (1, 8, 32, 64),
     num_draft_tokens: Sequence[int] = (1, 2, 3, 4, 5, 6),
     extras: Sequence[int] = (1, 2, 3, 4, 5),
-    max_waits: Sequence[int] = (),
+    max_waits: Sequence[int] | None = None,
     *,
     samples: int = 100,
     seed: int = 0,
@@ -49,7 +49,7 @@ def compare_selectors(
         table: combinations that draft more tokens than it is deep are left out.
         batch_sizes, num_draft_tokens, extras: B, K, and the drafts a row that TETRIS makes beyond
             K.
-        max_waits: TETRIS is also measured with each of these `max_wait`.
+        max_waits: TETRIS is also measured with each of these `max_wait`; None: only without one.
         samples: bootstrap samples.
         seed: of all that is drawn.
 
@@ -69,7 +69,7 @@ def compare_selectors(
     require_ints("batch_sizes", batch_sizes, maximum=MAX_ROWS)
     require_ints("num_draft_tokens", num_draft_tokens, maximum=MAX_DEPTH)
     require_ints("extras", extras, maximum=MAX_DEPTH)
-    if not is_list(max_waits) or max_waits:
+    if max_waits is not None:
         require_ints("max_waits", max_waits, maximum=MAX_WAIT)
     require_int("samples", samples, maximum=MAX_SAMPLES)
     require_int("seed", seed, 0)
@@ -80,7 +80,7 @@ def compare_selectors(
         texts = _bootstrap(table, samples, QUEUE * batch_size, seed)
         uniform = Policy("inplace", batch_size, k)
         plain = _Outcome.of(table, texts, uniform)
-        for extra, max_wait in itertools.product(fitting, [None, *max_waits]):
+        for extra, max_wait in itertools.product(fitting, [None, *(max_waits or ())]):
             selector = Tetris(extra, max_wait=max_wait)
             other = _Outcome.of(table, texts, replace(uniform, selector=selector))
             entry = {
