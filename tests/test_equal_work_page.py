@@ -135,6 +135,8 @@ def test_heads_are_quoted_as_measured() -> None:
     for head in ("eagle3", "clover"):
         assert f"{length[head]:.2f}" in eagle
         assert f"after {trained['cpu_s'][head]:.0f} s" in eagle
+    for head in ("eagle3", "clover", "medusa"):
+        assert ratios("heads-equal", "inplace", head) in eagle
 
 
 def test_memory_is_quoted_as_measured() -> None:

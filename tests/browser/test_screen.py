@@ -14,6 +14,7 @@ from specviz.record.schema import PHASES
 pytestmark = pytest.mark.browser
 LAPTOP = {"width": 1280, "height": 800}
 PARTS = (".sv-top", ".sv-map", ".sv-words", ".sv-stage", ".sv-stage canvas", ".sv-lens")
+OVERFLOW = "(box) => box.scrollHeight - box.clientHeight"
 LENSES = ("rows", "verify", "mask", "verify", "moves")  # by phase
 
 
@@ -116,8 +117,18 @@ def test_the_lens_follows_the_phase_until_a_click_pins_it(stepper):
 
 def test_the_cards_of_a_row_fit_the_lens(stepper):
     stepper.go(8)
-    scrolls = "(box) => box.scrollHeight - box.clientHeight"
-    assert stepper.root.locator(".sv-inside").evaluate(scrolls) <= 0
+    assert stepper.root.locator(".sv-inside").evaluate(OVERFLOW) <= 0
+
+
+@pytest.mark.parametrize("size", [LAPTOP, {"width": 1000, "height": 800}], ids=["laptop", "lab"])
+def test_the_cards_of_a_single_row_fit_the_lens(saved_page, size):
+    """Its batch is lower than the cards of K = 5."""
+    one = record("inplace", prompts=1, tokens=32, batch_size=1)
+    stepper = saved_page(one, viewport=size, reduced_motion="reduce")
+    stepper.go(3)
+    stepper.frame()
+    assert stepper.root.locator(".sv-inside").evaluate(OVERFLOW) <= 0
+    assert stepper.page.evaluate("document.scrollingElement.scrollHeight") <= size["height"]
 
 
 def test_the_lens_says_where_k_v_ends(stepper, eight):
