@@ -546,7 +546,7 @@ def _simulations() -> dict[str, Good]:
             drawn_texts | {"costs": "none"},
         ),
         "simulation.Tetris": Good(
-            simulation.Tetris, {}, {"extra": "count", "max_wait": "none int", "times": "none"}
+            simulation.Tetris, {}, {"extra": "count", "max_wait": "none small", "times": "none"}
         ),
         "simulation.Threshold": Good(simulation.Threshold, {}, {"at_least": "0"}),
         "simulation.Acceptance": Good(

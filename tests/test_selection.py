@@ -254,7 +254,7 @@ def test_a_threshold_verifies_fewer_drafts_and_wastes_fewer() -> None:
                 Policy(selector=Tetris(1)),
                 Costs(verify=1.0),
             ),
-            "selector must do without log_q for this workload, got tetris:extra=1",
+            "selector must do without q for this workload, got tetris:extra=1",
         ),
         (lambda: compare_selectors(table(), [], progress=False), "batch_sizes is empty"),
         (lambda: compare_selectors(table(), [0], progress=False), "batch_sizes[0] must be"),

@@ -13,10 +13,11 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from specviz.costs.shapes import SHAPES, named_pair
-from specviz.engine.heads.load import head_folders, load_heads
+from specviz.engine.heads.load import load_heads
 from specviz.engine.models.hub import find
 from specviz.engine.models.pair import DTYPES, Pair, load_pair
 from specviz.engine.models.places import check_places, find_device
+from specviz.engine.names import head_folders
 from specviz.engine.requests import Prompt, make_requests
 from specviz.util.files import is_file
 from specviz.util.validate import require_choice, require_kind, require_path, require_str

@@ -20,6 +20,7 @@ from specviz.engine.names import (
     DRAFTER_NAMES,
     STRATEGY_NAMES,
     check_device_map,
+    head_folders,
     parse,
     require_known,
 )
@@ -167,6 +168,8 @@ def _check(options: argparse.Namespace) -> None:
         require_known("drafter", DRAFTER_NAMES, parse(name)[0])
     if options.device_map is not None:
         check_device_map(options.device_map, None)
+    if options.heads is not None and not options.shapes:
+        head_folders(options.heads)
     if options.rates is not None:
         check_rates(options.rates)
     check_table(options.out / "bench.csv")

@@ -4,8 +4,10 @@ Imports no torch, so that a command can refuse a wrong name before the seconds t
 """
 
 from collections.abc import Iterable
+from pathlib import Path
 
-from specviz.util.validate import is_real, short
+from specviz.util.files import is_dir, is_file
+from specviz.util.validate import is_real, quoted_path, short
 
 # The keys of STRATEGIES, DRAFTERS and SELECTORS. A test compares them.
 STRATEGY_NAMES = (
@@ -18,6 +20,7 @@ DRAFTER_NAMES = (
 SELECTOR_NAMES = ("everything", "tetris", "threshold")
 EXACT = ("rejection", "gumbel")
 COUPLINGS = (*EXACT, "typical")
+HEAD_CONFIG = "config.json"  # in the folder of a draft head
 AUTO = "auto"  # instead of a number of draft tokens
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 
@@ -102,3 +105,24 @@ def check_device_map(device_map: object, device: str | None) -> None:
             f"device_map={short(device_map)} is unknown; choose one of {', '.join(DEVICE_MAPS)}, "
             "or a dict from modules to devices; for one device pass device="
         )
+
+
+def head_folders(path: Path) -> list[Path]:
+    """Return the folders of single heads in `path`, which may be one itself.
+
+    Raises FileNotFoundError if there are none.
+    """
+    if not is_dir(path):
+        raise FileNotFoundError(
+            f"folder={quoted_path(path)} does not exist; "
+            "pass one that `specviz train --heads` wrote"
+        )
+    if is_file(path / HEAD_CONFIG):
+        return [path]
+    configs = sorted(path.glob(f"*/{HEAD_CONFIG}"))
+    if not configs:
+        raise FileNotFoundError(
+            f"folder={quoted_path(path)} holds no draft head: there is no {HEAD_CONFIG} in it or "
+            "in a folder of it; pass one that `specviz train --heads` wrote"
+        )
+    return [config.parent for config in configs]

@@ -72,23 +72,23 @@ class Tetris(Everything):
 
     Attributes:
         extra: proposals of a row beyond K.
+        times: ms of a round, drafting included, and of each token that it verifies. With them, as
+            many proposals are verified as write the most tokens a second, as the engine's selector
+            does with capacity="best" and the times that it measures. None: K * b.
         score: "chosen": the product of q of the row's proposals up to this one. "largest": with the
             largest q in place of the last factor, which is the same in a table, since its drafts
             are greedy. "entropy": minus the sum of the entropies of q.
         max_wait: rounds after which a row's first draft is verified whatever its score; None: a row
             may wait for good.
-        times: ms of a round, drafting included, and of each token that it verifies. With them, as
-            many proposals are verified as write the most tokens a second, as the engine's selector
-            does with capacity="best" and the times that it measures. None: K * b.
 
     Raises:
         ValueError: an option cannot be used.
     """
 
     extra: int = 2
+    times: tuple[float, float] | None = None
     score: str = "chosen"
     max_wait: int | None = None
-    times: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         require_int("extra", self.extra, 0)
@@ -206,7 +206,7 @@ def selector_of(meta: Mapping[str, Any]) -> Everything:
     # Which C was the best went by times, which another run would not measure again.
     is_fixed = options.get("capacity", "fixed") == "fixed"
     if name == "tetris" and is_fixed:
-        return Tetris(options["extra"], options["score"], options["max_wait"])
+        return Tetris(options["extra"], score=options["score"], max_wait=options["max_wait"])
     if name == "threshold":
         return Threshold(options["at_least"])
     raise ValueError(

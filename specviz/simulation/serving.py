@@ -76,8 +76,9 @@ def _check(workload: Workload, policy: Policy) -> None:
     """Raise ValueError if the workload lacks what the policy needs, or is too large."""
     column = policy.selector.reads
     if policy.drafted and column is not None and getattr(workload, column) is None:
+        name = "q" if column == "log_q" else column
         raise ValueError(
-            f"selector must do without {column} for this workload, got {policy.selector.name}; "
+            f"selector must do without {name} for this workload, got {policy.selector.name}; "
             "take the workload from an AcceptanceTable of `specviz study tables`"
         )
     requests = workload.prompt_tokens.shape[1]

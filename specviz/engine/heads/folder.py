@@ -20,11 +20,12 @@ from specviz.engine.heads.build import check_layers, make_head
 from specviz.engine.heads.fingerprint import fingerprint
 from specviz.engine.heads.published import read_published
 from specviz.engine.heads.settings import HeadSettings
+from specviz.engine.names import HEAD_CONFIG
 from specviz.util.validate import is_finite, quoted_path, short
 
 FORMAT = "specviz head"
 VERSION = 1
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+WEIGHTS = "model.safetensors"
 # What a file says besides the settings.
 _BESIDES = ("format", "version", "training_s")
 
@@ -58,7 +59,7 @@ def read_head(folder: Path, target: PreTrainedModel) -> DraftHead:
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise ValueError(
-            f"the weights in {quoted_path(folder)} do not fit their {CONFIG} ({reason}); "
+            f"the weights in {quoted_path(folder)} do not fit their {HEAD_CONFIG} ({reason}); "
             "get its files again"
         ) from None
     head.training_s = _training_seconds(config, folder)
@@ -67,10 +68,10 @@ def read_head(folder: Path, target: PreTrainedModel) -> DraftHead:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / CONFIG
+    path = folder / HEAD_CONFIG
     if not path.is_file():
         raise FileNotFoundError(
-            f"{quoted_path(folder)} holds no draft head: it has no {CONFIG}; "
+            f"{quoted_path(folder)} holds no draft head: it has no {HEAD_CONFIG}; "
             "pass a folder that `specviz train --heads` wrote"
         )
     try:
@@ -92,8 +93,8 @@ def _settings_and_weights(
     known = {name: value for name, value in config.items() if name not in _BESIDES}
     if (config["format"], config.get("version")) != (FORMAT, VERSION):
         raise ValueError(
-            f"{quoted_path(folder / CONFIG)} is not the file of a draft head of version {VERSION}; "
-            "pass a folder that `specviz train --heads` wrote"
+            f"{quoted_path(folder / HEAD_CONFIG)} is not the file of a draft head of version "
+            f"{VERSION}; pass a folder that `specviz train --heads` wrote"
         )
     path = folder / WEIGHTS
     if not path.is_file():
@@ -107,7 +108,7 @@ def _training_seconds(config: dict[str, Any], folder: Path) -> float | None:
     seconds = config.get("training_s")
     if seconds is not None and not (is_finite(seconds) and seconds >= 0):
         raise ValueError(
-            f"training_s in {quoted_path(folder / CONFIG)} must be a number >= 0, "
+            f"training_s in {quoted_path(folder / HEAD_CONFIG)} must be a number >= 0, "
             f"got {short(seconds)}; get the file again, or take the entry out"
         )
     return None if seconds is None else float(seconds)
@@ -153,7 +154,7 @@ class FolderOfHeads(Mapping[str, DraftHead]):
     def __init__(self, folder: Path, target: PreTrainedModel) -> None:
         self._target = target
         self._folders: dict[str, Path] = {}
-        for path in sorted(folder.glob(f"*/{CONFIG}")):
+        for path in sorted(folder.glob(f"*/{HEAD_CONFIG}")):
             self._folders[path.parent.name] = path.parent
         self._read: dict[str, DraftHead] = {}
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from specviz.engine.heads.base import DraftHead
-from specviz.engine.heads.folder import CONFIG, read_head
+from specviz.engine.heads.folder import read_head
 from specviz.engine.models.pair import Pair
-from specviz.util.files import is_dir, is_file
-from specviz.util.validate import quoted_path, require_kind, require_path
+from specviz.engine.names import head_folders
+from specviz.util.validate import require_kind, require_path
 
 
 def load_heads(folder: str | Path, pair: Pair) -> Pair:
@@ -33,22 +33,3 @@ def load_heads(folder: str | Path, pair: Pair) -> Pair:
         head = read_head(each, pair.target)
         found[head.settings.kind] = head
     return replace(pair, heads=found)
-
-
-def head_folders(path: Path) -> list[Path]:
-    """Return the folders of single heads in `path`, which may be one itself.
-
-    Raises FileNotFoundError if there are none.
-    """
-    if not is_dir(path):
-        raise FileNotFoundError(
-            f"folder={quoted_path(path)} does not exist; "
-            "pass one that `specviz train --heads` wrote"
-        )
-    configs = [path / CONFIG] if is_file(path / CONFIG) else sorted(path.glob(f"*/{CONFIG}"))
-    if not configs:
-        raise FileNotFoundError(
-            f"folder={quoted_path(path)} holds no draft head: there is no {CONFIG} in it or in a "
-            "folder of it; pass one that `specviz train --heads` wrote"
-        )
-    return [config.parent for config in configs]
