@@ -90,9 +90,9 @@ def generate(
             model that turns out not to be capturable runs uncaptured, with a warning. The text is
             the same, near ties apart: captured windows are rounded up. A recorded run is not
             captured.
-        compile: compile the models' forwards of a round with torch.compile (on a CPU it needs a C++
-            compiler). New shapes of a round, one row in place of many for instance, then take some
-            seconds each, a minute in all.
+        compile: compile the models' forwards of a round with torch.compile, on a GPU layer by layer
+            (on a CPU it needs a C++ compiler). New shapes of a round, one row in place of many for
+            instance, then take some seconds each, a minute in all.
         num_threads: CPU threads that torch computes with during the run. None: 1 or torch's own
             number, whichever is faster for these models at this moment, which takes 0.2 s at the
             first run to find out; with `deterministic` or `compile`, torch's own number.

@@ -25,7 +25,7 @@ from specviz.engine.kv.attention import (
     query_groups,
     takes_grouped,
 )
-from specviz.engine.kv.compiled import CompiledModel
+from specviz.engine.kv.compiled import CompiledLayers, compiled
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.moves import Move, move
 from specviz.engine.kv.packing import Packing, find_packing, is_worth_packing
@@ -72,7 +72,9 @@ class CachedModel:
 
     def compile(self) -> None:
         """Run the forwards of a round through torch.compile. Prefills are not compiled."""
-        self._call = CompiledModel(self.model)
+        self._call = compiled(self.model)
+        if isinstance(self._call, CompiledLayers):
+            self.cache.hide_from_compiler()
 
     def compile_like(self, other: "CachedModel") -> None:
         """Run the forwards as `other` does, another cache of the same model."""

@@ -1,8 +1,10 @@
-"""Forwards through torch.compile, on a CPU with weights laid out as its matrix products read them.
+"""Forwards through torch.compile: a whole model on a CPU, its layers one by one on a GPU.
 
 Contract: the model itself stays as it is between forwards. Not known here: caches and masks.
 """
 
+import warnings
+from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
@@ -10,11 +12,47 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from specviz.engine.models.layers import find_layers
+
 # Compiled variants of a model's code (one row or many, one token a row or more, ...). The target
 # and the draft share this limit, and torch's default is too low for both.
 VARIANTS = 64
 # Above this, a copy of the weights costs more memory than its speed is worth.
 MAX_COPIED_BYTES = 1 << 30
+
+
+def compiled(model: PreTrainedModel) -> Callable[..., Any]:
+    """Return what calls the model through torch.compile."""
+    found = None if model.device.type == "cpu" else find_layers(model)
+    return CompiledModel(model) if found is None else CompiledLayers(model, found[1])
+
+
+class CompiledLayers:
+    """Calls a model whose layers are compiled: the code of one serves all.
+
+    Kernels of a GPU leave nothing to gain between layers, and the compiler needs as long for each
+    layer of a whole model as for one. K/V must be written by code that is not compiled
+    (`SlabCache.hide_from_compiler`), since that differs from layer to layer.
+    """
+
+    def __init__(self, model: PreTrainedModel, layers: nn.ModuleList) -> None:
+        self._model = model
+        self._calls = [(layer, torch.compile(layer._call_impl)) for layer in layers]
+
+    def __call__(self, **arguments: Any) -> Any:
+        """Return the model's output."""
+        # Layers have numbers, and code that is compiled for one number would serve one layer.
+        settings = {"recompile_limit": VARIANTS, "allow_unspec_int_on_nn_module": True}
+        with torch._dynamo.config.patch(settings), warnings.catch_warnings():
+            # It advises products of 10 instead of 23 bits, which change texts.
+            warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
+            try:
+                for layer, call in self._calls:
+                    layer._compiled_call_impl = call
+                return self._model(**arguments)
+            finally:
+                for layer, _ in self._calls:
+                    layer._compiled_call_impl = None
 
 
 class CompiledModel:

@@ -149,6 +149,10 @@ class SlabCache(Cache):
         self.most = slots
         self.block = block
 
+    def hide_from_compiler(self) -> None:
+        """Let torch.compile leave writes out of what it compiles."""
+        self.update = torch.compiler.disable(self.update)  # type: ignore[method-assign]
+
     def make_room(self, slots: int) -> None:
         """Let the slabs grow until they have `slots` slots or more, by whole blocks."""
         if self.block is None:

@@ -23,7 +23,7 @@ def first_layers(model: PreTrainedModel) -> PreTrainedModel | None:
 
     None if that saves nothing, or if its layers cannot be found.
     """
-    found = _find_layers(model)
+    found = find_layers(model)
     if found is None:
         return None
     path, layers = found
@@ -48,7 +48,7 @@ def first_layers(model: PreTrainedModel) -> PreTrainedModel | None:
     return cut
 
 
-def _find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList] | None:
+def find_layers(model: PreTrainedModel) -> tuple[str, nn.ModuleList] | None:
     """Return the path and the list of the model's layers; None if it is not certain."""
     count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
     lists = [
