@@ -462,7 +462,12 @@ def _benchmarks() -> dict[str, Good]:
         "bench.StoredPair": Good(
             bench.StoredPair,
             {"target": "a", "draft": "b"},
-            {"target": "word path none", "draft": "word path none", "device_map": "none word path"},
+            {
+                "target": "word path none",
+                "draft": "word path none",
+                "device_map": "none word path",
+                "heads": "none word path",
+            },
         ),
         "bench.build_shape_pair": Good(
             bench.build_shape_pair,
