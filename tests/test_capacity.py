@@ -1,7 +1,9 @@
 """TETRIS with capacity="best": the C that writes the most tokens a second, and its exactness."""
 
 import math
+from collections import Counter
 from dataclasses import replace
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,16 +62,18 @@ def given_times(monkeypatch: pytest.MonkeyPatch, round_ms: float, token_ms: floa
     monkeypatch.setattr(RoundTimes, "line", line)
 
 
+@pytest.mark.parametrize("max_wait", [None, 2])
 @pytest.mark.parametrize("times", [(10.0, 0.5), (3.0, 1.0)])
 def test_a_run_verifies_what_the_cost_model_calls_for(
-    times: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+    times: tuple[float, float], max_wait: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Round by round against brute force over all C; a replay of the table has the same rounds."""
     given_times(monkeypatch, *times)
     extra = 2
     trace = generate(
         tiny(), make_prompts(), num_draft_tokens=DEPTH - extra, batch_size=3, max_new_tokens=BUDGET,
-        selector=sv.selector("tetris", extra=extra, capacity="best"), record=True,
+        selector=sv.selector("tetris", extra=extra, capacity="best", max_wait=max_wait),
+        record=True,
     ).trace  # fmt: skip
     assert trace is not None
     assert sv.check_invariants(trace) == []
@@ -77,17 +81,28 @@ def test_a_run_verifies_what_the_cost_model_calls_for(
     used = np.bincount(trace.rows["round"], weights=trace.rows["verified"])
     assert counts == used.tolist()
     assert len(set(counts)) > 2, counts
+    waited: Counter[int] = Counter()
+    were_due = 0
     for number, count in enumerate(counts):
         active = (trace.rows["round"] == number) & (trace.rows["gained"] > 0)
-        chances = sorted(np.exp(trace.rows["scores"][active]).ravel().tolist(), reverse=True)
-        rows = int(active.sum())
+        requests = trace.rows["request"][active].tolist()
+        chances = np.exp(trace.rows["scores"][active]).tolist()
+        due = [i for i in range(len(requests)) if waited[requests[i]] >= (max_wait or math.inf)]
+        first = [chances[i].pop(0) for i in due]
+        ordered = first + sorted(chain(*chances), reverse=True)
+        rows = len(requests)
         line = (times[0] + times[1] * rows, times[1])
-        rates = [rate(chances, each, rows, line) for each in range(len(chances) + 1)]
-        assert rates[count] == pytest.approx(max(rates), rel=1e-6)
+        rates = [rate(ordered, each, rows, line) for each in range(len(ordered) + 1)]
+        assert count >= len(due)
+        assert rates[count] == pytest.approx(max(rates[len(due) :]), rel=1e-6)
+        for request, verified in zip(requests, trace.rows["verified"][active], strict=True):
+            waited[request] = 0 if verified else waited[request] + 1
+        were_due += len(due)
+    assert (were_due > 0) == (max_wait is not None)
 
     with pytest.raises(ValueError, match="selector must be simulated"):
         Policy.of(trace.meta)
-    policy = Policy("inplace", 3, DEPTH - extra, selector=Tetris(extra, times))
+    policy = Policy("inplace", 3, DEPTH - extra, selector=Tetris(extra, times, max_wait=max_wait))
     found = replay(tiny_table(), policy).series
     assert found is not None
     assert found["verified_tokens"].tolist() == counts

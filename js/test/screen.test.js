@@ -8,6 +8,7 @@ import { fit, mostLines, ROW } from "../src/page/fit.js";
 import { chosen } from "../src/page/lens.js";
 import { drawStrip } from "../src/panels/fold.js";
 import { EnteredPanel } from "../src/panels/entered.js";
+import { FramePainter } from "../src/panels/frame.js";
 import { GUTTER, LOWEST, RIGHT, StageLayout } from "../src/panels/layout.js";
 import { LanePainter } from "../src/panels/lanes.js";
 import { MarkPainter } from "../src/panels/marks.js";
@@ -273,4 +274,52 @@ test("what hangs below a row leaves its positions free, and its K/V ends within 
     assert.ok(positions.y - (notes.y + notes.h) >= 2);
     assert.ok(draft.y + draft.h <= lane.y + lane.height);
   }
+});
+
+/**
+ * What is written on the axis: the words, with the px from and to which each reaches.
+ * @param {any} film
+ * @param {number} width
+ */
+function axisOf(film, width) {
+  /** @type {{ text: string, from: number, to: number }[]} */
+  const written = [];
+  const pen = {
+    p: {},
+    measure: (/** @type {string} */ text) => text.length * 5.5,
+    line: () => {},
+    text: (/** @type {string} */ text, /** @type {number} */ x, /** @type {number} */ _, look) => {
+      const w = text.length * 5.5;
+      const from = { left: x, center: x - w / 2, right: x - w }[look.align ?? "left"] ?? x;
+      written.push({ text, from, to: from + w });
+    },
+  };
+  const at = new StageLayout(viewOf(film, 2), width);
+  new FramePainter(/** @type {any} */ (pen), at).axis();
+  new MarkPainter(/** @type {any} */ (pen), at).begin();
+  return { written, at };
+}
+
+test("the slots of drafts keep their numbers, and no word lies over another", () => {
+  const { written, at } = axisOf(longFilm(), 600);
+  const word = written.find(({ text }) => text === "drafts →");
+  assert.ok(word && word.to <= at.x(0, at.begin(at.rows[0]) + 1));
+  const numbers = written.map(({ text }) => text);
+  for (let slot = at.begin(at.rows[0]) + 1; slot < at.firsts[0] + at.count; slot += 1)
+    assert.ok(numbers.includes(String(slot)), `slot ${slot} among ${numbers}`);
+  const inOrder = written.toSorted((a, b) => a.from - b.from);
+  for (let i = 1; i < inOrder.length; i += 1)
+    assert.ok(inOrder[i].from >= inOrder[i - 1].to, JSON.stringify(inOrder));
+});
+
+test("where there is no room before the drafts, the word stands over them", () => {
+  const narrow = tinyFilm((json) => {
+    for (const stage of json.rounds[0].stages) stage.width = 12;
+  });
+  const { written, at } = axisOf(narrow, 256);
+  const word = written.find(({ text }) => text === "drafts →");
+  const begin = at.x(0, at.begin(at.rows[0]) + 1);
+  assert.ok(word && word.from >= begin);
+  for (const { text, from, to } of written)
+    if (/^[1-9]/.test(text)) assert.ok(to <= word.from || from >= word.to, text);
 });

@@ -55,12 +55,11 @@ def compare_selectors(
 
     Returns:
         (table, conditions). There is one entry for each B, K, extra and max_wait (NA for none):
-        tokens_per_round and
-        success_rate (a row's tokens in a round, and the share of verified drafts that it keeps,
-        over rounds with a full batch) of uniform K and of TETRIS; gain_percent in tokens a round,
-        with its interval over prompts (gain_low, gain_high); p99_rounds_per_token of both, over
-        requests; static_rounds_percent, by how much TETRIS lengthens one batch that no request
-        joins.
+        tokens_per_round and success_rate (a row's tokens in a round, and the share of verified
+        drafts that it keeps, over rounds with a full batch) of uniform K and of TETRIS;
+        gain_percent in tokens a round, with its interval over prompts (gain_low, gain_high);
+        p99_rounds_per_token of both, over requests; static_rounds_percent, by how much TETRIS
+        lengthens one batch that no request joins.
 
     Raises:
         ValueError: an argument is out of range, or the table is too shallow for every combination.

@@ -17,7 +17,7 @@ from specviz.engine.drafters.heads import (
 from specviz.engine.drafters.model import ModelDrafter
 from specviz.engine.features import Features
 from specviz.engine.models.pair import Pair
-from specviz.util.validate import require_choice
+from specviz.util.validate import is_one_of, require_choice
 
 _CHAINS: dict[str, type[ModelDrafter] | type[HeadDrafter]] = {
     kind.name: kind
@@ -42,7 +42,7 @@ class BasedDrafter(ModelDrafter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.base == ParallelDrafter.name:
+        if is_one_of(self.base, (ParallelDrafter.name,)):
             raise ValueError(
                 "base='parallel' drafts all tokens in one forward, before any of them is chosen, "
                 "so no branch could read its own; pass base='eagle3', or drafter='parallel' for "
