@@ -52,7 +52,7 @@ def _verify(scene: Scene, row: BatchRow) -> str:
 
 def _accept(scene: Scene, row: BatchRow) -> str:
     text = gained_phrase(scene, row)
-    return text if row.finished or not row.gained else f"{text}; {_end(scene, row)}"
+    return f"{text}; {_end(scene, row)}" if row.gained else text
 
 
 def gained_phrase(scene: Scene, row: BatchRow) -> str:
@@ -75,14 +75,17 @@ def gained_phrase(scene: Scene, row: BatchRow) -> str:
 
 
 def _end(scene: Scene, row: BatchRow) -> str:
-    """Say where the row's tokens end after the acceptance."""
+    """Say where the row's K/V ends after the acceptance: what lies behind does not count."""
+    text = f"K/V ends at slot {row.kv_end}"
+    if row.finished:
+        return text
     if row.resume_slot is not None:
         holes = count(row.resume_slot - row.end, "hole")
-        return f"its last token goes to slot {row.resume_slot}, after {holes}"
+        return f"{text}; its last token goes to slot {row.resume_slot}, after {holes}"
     behind = scene.furthest.end - row.end
     if scene.began_aligned and behind:
-        return f"ends {count(behind, 'slot')} left of row {scene.furthest.number}"
-    return f"ends in slot {row.end}"
+        return f"{text}, {count(behind, 'slot')} left of row {scene.furthest.number}"
+    return text
 
 
 def _synchronise(scene: Scene, row: BatchRow) -> str:
@@ -93,9 +96,9 @@ def _synchronise(scene: Scene, row: BatchRow) -> str:
     text = "did not move"
     if shift:
         text = f"moved {count(abs(shift), 'slot')} to the {'right' if shift > 0 else 'left'}"
-    text += f"; ends in slot {row.pending_after}"
+    text += f"; its last token goes to slot {row.pending_after}"
     if row.holes > 0:
-        text += f" with {count(row.holes, 'hole')}"
+        text += f", after {count(row.holes, 'hole')}"
     if row.next_position != row.index:
         text += f"; its next token gets position {row.next_position}, its index is {row.index}"
     return text

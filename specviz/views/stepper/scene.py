@@ -86,6 +86,14 @@ class BatchRow:
         return [self.pending + 1 + draft for draft in self.path[:kept]]
 
     @property
+    def kv_end(self) -> int:
+        """The last slot whose K/V counts after the acceptance.
+
+        The last token has no K/V yet if it is the target's own. A draft that ends the row has some.
+        """
+        return self.end if self.gained <= self.accepted else self.end - 1
+
+    @property
     def leaves_holes(self) -> bool:
         """Whether it goes on further behind than it has grown."""
         goes_on = self.pending_after - self.start_after
