@@ -202,16 +202,19 @@ export class StageLayout {
     const spare = height - this.arrows - deep - LOWEST; // px over those of the lowest open row
     const tokens = {
       y: y + 1,
-      h: this.texts ? 14 + Math.min(Math.max(spare, 0) * 0.6, 10) : this.signs ? 16 : 10,
+      h: this.texts ? 14 + Math.min(Math.max(spare, 0) * 0.5, 10) : this.signs ? 16 : 10,
     };
     const hung = 10 + Math.min(Math.max(spare, 0) * 0.2, 3);
     const notes = this.signs ? { y: tokens.y + tokens.h + 1, h: hung } : null;
     const above = notes ?? tokens;
     const positions = this.texts ? { y: above.y + above.h + HANGS, h: 9 + deep } : null;
     const over = positions ?? above;
-    const target = { y: over.y + over.h, h: spare > 4 ? 5 : 4 };
-    const draft = { y: target.y + target.h + 1, h: keepsNothing(this.film) ? 0 : this.draftBar };
-    const below = draft.y + this.draftBar + 2;
+    const roomy = spare >= (this.draftBar > DRAFT_BAR ? 16 : 14);
+    const target = { y: over.y + over.h, h: roomy ? 6 : spare > 4 ? 5 : 4 };
+    const bar = Math.max(this.draftBar, roomy ? DRAFT_BAR + 1 : 0);
+    const top = target.y + target.h + (roomy ? 2 : 1);
+    const draft = { y: top, h: keepsNothing(this.film) ? 0 : bar };
+    const below = draft.y + bar + 2;
     const arrows = this.signs && this.arrows ? { y: below, h: this.arrows } : null;
     return {
       y,

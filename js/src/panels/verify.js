@@ -65,7 +65,8 @@ export class VerifyPanel {
     const phase = this.view.film.phase(this.view.step);
     if (plain) return this.title();
     const name = drafterName(this.view.film);
-    return `Row ${this.view.row} · ${phase < 2 ? `what the ${name} said` : `${name} and target`}`;
+    const said = phase < 2 ? `what the ${name} said (q)` : `${name} (q) and target (p)`;
+    return `Row ${this.view.row} · ${said}`;
   }
 
   /**
