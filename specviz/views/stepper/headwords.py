@@ -3,8 +3,9 @@
 `batchwords` and `rowwords` ask here where a head drafts.
 """
 
+from specviz.views.stepper.batchrow import BatchRow
 from specviz.views.stepper.phrases import count
-from specviz.views.stepper.scene import DRAFT, DRAFTER, BatchRow, Scene
+from specviz.views.stepper.scene import DRAFT, DRAFTER, Scene
 
 
 def head_how(scene: Scene) -> str:

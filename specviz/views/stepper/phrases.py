@@ -5,8 +5,8 @@ Contract: numbers or rows in, plain text out.
 
 from collections.abc import Collection, Sequence
 
+from specviz.views.stepper.batchrow import BatchRow
 from specviz.views.stepper.motion import Motion
-from specviz.views.stepper.scene import BatchRow
 
 _MANY = 4  # more numbers than that are counted, not listed
 

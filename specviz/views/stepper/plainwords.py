@@ -6,10 +6,11 @@
 from collections.abc import Callable
 
 from specviz.record.schema import PHASES
+from specviz.views.stepper.batchrow import BatchRow
 from specviz.views.stepper.batchwords import accepted_words, draft_words
 from specviz.views.stepper.phrases import capitalised, count, names, row_names, span
 from specviz.views.stepper.rowwords import draft_phrase, gained_phrase
-from specviz.views.stepper.scene import BatchRow, Scene
+from specviz.views.stepper.scene import Scene
 
 
 def _schedule(scene: Scene) -> list[str]:

@@ -3,8 +3,9 @@
 from collections import Counter
 
 from specviz.util.text import visible
+from specviz.views.stepper.batchrow import BatchRow
 from specviz.views.stepper.phrases import agree, capitalised, copied, count, names, row_names, span
-from specviz.views.stepper.scene import SCHEDULE, BatchRow, PoolEntry, Scene
+from specviz.views.stepper.scene import SCHEDULE, PoolEntry, Scene
 
 
 def schedule_words(scene: Scene) -> list[str]:
