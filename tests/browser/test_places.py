@@ -82,7 +82,7 @@ def test_others_open_at_the_first_uneven_acceptance(opened, eqspec):
     assert here.min() < here.max()
     stepper = opened(sv.step_through(eqspec))
     stepper.is_at(ACCEPT, int(here.argmax()))
-    assert "rows gain different numbers of tokens" in notice(stepper)
+    assert "rows first gain different numbers of tokens" in notice(stepper)
     for width in (1400, 1000, 720, 390):
         stepper.page.set_viewport_size({"width": width, "height": 900})
         stepper.frame()

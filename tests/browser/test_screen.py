@@ -203,7 +203,7 @@ def scrolls(stepper: Stepper) -> list[bool]:
 
 def test_a_presentation_is_as_large_as_the_screen_allows(stepper):
     stepper.press("p")
-    for width, height, size in ((1280, 800, 1.15), (1440, 900, 1.25), (1920, 1080, 1.4)):
+    for width, height, size in ((1280, 800, 1.15), (1440, 900, 1.3), (1920, 1080, 1.4)):
         stepper.page.set_viewport_size({"width": width, "height": height})
         expect(stepper.root).to_have_css("zoom", str(size))
         for step in (3, 9, 12):

@@ -2,7 +2,7 @@
 
 import { wrapWords } from "../draw/words.js";
 import { mostLines } from "./fit.js";
-import { withNotices } from "./notice.js";
+import { asLong, withNotices } from "./notice.js";
 import { capital } from "./run.js";
 
 /** @import { Run } from "./run.js" */
@@ -27,8 +27,9 @@ export function wordsHeight(run, width, tight) {
   const said = rounds.flatMap(({ stages }) =>
     stages.map(({ words }, phase) => `${named}${capital(phases[phase])}. ${words}`),
   );
+  const row = asLong(run.film.mostRows);
   const own = rounds.flatMap(({ stages }) =>
-    stages.flatMap(({ words_of }) => (words_of ?? []).map((words) => `Row 99: ${words}.`)),
+    stages.flatMap(({ words_of }) => (words_of ?? []).map((words) => `Row ${row}: ${words}.`)),
   );
   /** @param {number} size */
   const lines = (size) => (/** @type {string} */ words) =>

@@ -105,8 +105,8 @@ def _first_uneven(trace: Trace) -> Opening:
         if here.size and here.min() != here.max():
             row = int(here.argmax())
             words = (
-                f"Opens at the first round in which rows gain different numbers of tokens: round "
-                f"{number}, {here.min()} to {here.max()}. Row {row} gains most."
+                f"Opens where rows first gain different numbers of tokens: round {number}, "
+                f"{here.min()} to {here.max()}. Row {row} gains most."
             )
             return Opening(number * len(PHASES) + _ACCEPT, row, words)
     return Opening()
