@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import specviz as sv
 from specviz.engine.chooser import Greedy
-from specviz.engine.drafters import Draft
+from specviz.engine.drafters import Draft, ModelDrafter
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.options import Options
 from specviz.engine.sampling import SamplingParams
@@ -230,6 +230,26 @@ class Wrong(Selector):
 def test_lengths_that_cannot_be_verified_are_named(lengths: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         generate(make_pair("llama"), make_prompts(), selector=Wrong(lengths), max_new_tokens=4)
+
+
+class TwoEach(ModelDrafter):
+    """Proposes two tokens a row where five are asked for."""
+
+    def propose(self, state: Any, K: int) -> Draft:
+        draft = super().propose(state, K)
+        return replace(draft, lengths=torch.full((len(draft.tokens),), 2))
+
+
+@pytest.mark.parametrize("verified", [3, None])
+def test_a_selector_verifies_no_more_than_was_proposed(verified: int | None) -> None:
+    def lengths(b: int) -> torch.Tensor | None:
+        return None if verified is None else torch.full((b,), verified)
+
+    settings = {"drafter": TwoEach(), "max_new_tokens": 4}
+    with pytest.raises(ValueError, match=r"what the drafter proposed for each row, \[2"):
+        generate(make_pair("llama"), make_prompts(), selector=Wrong(lengths), **settings)
+    fewer = Wrong(lambda b: torch.ones(b, dtype=torch.long))
+    generate(make_pair("llama"), make_prompts(), selector=fewer, **settings)
 
 
 @dataclass(frozen=True)

@@ -186,9 +186,11 @@ def choose(
     absent = place >= count[:, None]
     size = np.minimum(count, width)
     # An empty place has a length of its own, so that it never belongs to a group.
-    lengths, arrivals, places = _sorted_by_length(
-        np.where(absent, MAX_LENGTH + place, length), arrival, place
-    )
+    own_length = np.where(absent, MAX_LENGTH + place, length)
+    if policy.fallback == "realign" and not _some_group_of(size, own_length):
+        oldest = _first(arrival, absent, place, width)
+        return oldest, size, np.full_like(size, REALIGNED)
+    lengths, arrivals, places = _sorted_by_length(own_length, arrival, place)
     arrivals = np.where(lengths < MAX_LENGTH, arrivals, MAX_QUEUE)
     begin, rows = _largest_groups(lengths, arrivals, width)
     group = np.minimum(begin[:, None] + np.arange(width), place[-1])  # (L, b)
@@ -259,6 +261,16 @@ def _largest_groups(lengths: Array, arrivals: Array, most: int) -> tuple[Array, 
     # The largest size comes first, and of equal ones the earliest arrival.
     begin = (sizes * (MAX_QUEUE + 1) - arrivals).argmax(1)
     return begin, sizes[np.arange(len(sizes)), begin]
+
+
+def _some_group_of(size: Array, length: Array) -> bool:
+    """Return whether any pool may have `size` (L,) rows of equal `length` (L, P).
+
+    It has none if False; the pool with the fewest rows decides for all.
+    """
+    reach = max(int(size.min()), 1) - 1
+    lengths = np.sort(length, axis=1)
+    return bool((lengths[:, reach:] == lengths[:, : lengths.shape[1] - reach]).any())
 
 
 def _first(order: Array, absent: Array, place: Array, count: int) -> Array:

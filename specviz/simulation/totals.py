@@ -72,8 +72,9 @@ class Series:
         if self._rounds > len(self._columns["lane"]):
             for name, kept in self._columns.items():
                 self._columns[name] = np.resize(kept, 2 * self._rounds)
+        lanes = slice(None) if active.all() else active
         for name, values in columns.items():
-            self._columns[name][begin : self._rounds] = values[active]
+            self._columns[name][begin : self._rounds] = values[lanes]
 
     def table(self) -> pd.DataFrame:
         """Return one entry a round, by start."""

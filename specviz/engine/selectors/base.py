@@ -148,6 +148,22 @@ def check_choice(selector: Selector, proposed: Draft, chosen: object) -> None:
             f"selector={selector.name!r} must keep Draft.{name}, {_form(proposed, name)}, "
             f"got {_form(chosen, name)}; {remedy}"
         )
+    if proposed.lengths is not None and proposed.lengths.device.type == "cpu":
+        _check_no_more(selector, proposed.lengths, chosen.lengths)
+
+
+def _check_no_more(selector: Selector, proposed: Tensor, chosen: object) -> None:
+    """Raise ValueError if more drafts of a row are chosen than its drafter proposed, (b,)."""
+    if isinstance(chosen, Tensor):
+        # `check_selection` refuses another shape.
+        if chosen.shape != proposed.shape or not (chosen > proposed).any():
+            return
+        chosen = chosen.tolist()
+    raise ValueError(
+        f"selector={selector.name!r} must verify at most what the drafter proposed for each row, "
+        f"{short(proposed.tolist())}, got {short(chosen)}; "
+        "let it return `torch.minimum(lengths, draft.lengths)`"
+    )
 
 
 def _form(draft: Draft, name: str) -> object:
@@ -165,7 +181,7 @@ def check_selection(state: State, draft: Draft, capacity: int) -> int:
     if not fits:
         raise ValueError(
             f"Draft.lengths must be {b} ints from 0 to {k}, one a row, got {short(lengths)}; "
-            "let the selector (or drafter) return how many of a row's drafts are verified"
+            f"let the selector (or drafter) return an integer a row, with clamp(0, {k})"
         )
     rows = zip(state.batch.rows, lengths, strict=True)
     working = sum(n for row, n in rows if not row.finished)
