@@ -105,15 +105,16 @@ class Fleet:
         leaving = active & (slabs.working < slabs.count) & (idle | self.policy.refill)
         compacted = slabs.close_gaps(leaving.nonzero()[0])
         rows, decision, swapped, realigned = self._choose_batch(active, entered)
+        in_batch = slabs.in_batch(rows)
 
         # 2. Draft, verify and accept.
-        slots = slabs.ends(rows).max(1) + self.policy.drafted
-        gained, verified, done = self._accept(rows)
+        slots = slabs.ends(in_batch).max(1) + self.policy.drafted
+        gained, verified, done = self._accept(in_batch)
 
         # 3. Synchronise. A pool's rows stay until a batch needs them elsewhere; others never move.
         moved = self._none
         if self.policy.strategy == "eqspec":
-            moved = slabs.align_to_longest(rows, skip_finished=self.policy.refill)
+            moved = slabs.align_to_longest(in_batch, skip_finished=self.policy.refill)
 
         # 4. Time passes.
         seconds = self.table.phase_seconds(rows, slots)  # (5, L)
@@ -215,7 +216,8 @@ class Fleet:
             rows = np.where(active, slabs.count, 0)
             realigned = self._none
             if self.policy.strategy == "eqspec" and entered.any():
-                realigned = slabs.align_to_longest(np.where(entered > 0, rows, 0))
+                entering = np.where(entered > 0, rows, 0)
+                realigned = slabs.align_to_longest(slabs.in_batch(entering))
             return rows, self._none, self._none, realigned
         served = slabs.rows[SERVED]
         chosen, rows, decision = choose(
@@ -227,26 +229,26 @@ class Fleet:
             served,
         )
         rows = np.where(active, rows, 0)
-        lane, turn = np.nonzero(slabs.in_batch(rows))
+        in_batch = slabs.in_batch(rows)
+        lane, turn = in_batch.nonzero()
         place = chosen[lane, turn]
         round_ = self.totals.rounds[lane]
         waited = round_ - served[lane, place] // (2 * slabs.places)
         np.maximum.at(self.totals.longest_wait_rounds, lane, waited)
         served[lane, place] = service_order(round_, turn, slabs.places, entering=False)
         swapped = slabs.bring_to_front(rows, lane, place)
-        return rows, decision, swapped, slabs.align_to_common_end(rows)
+        return rows, decision, swapped, slabs.align_to_common_end(rows, in_batch)
 
-    def _accept(self, rows: Array) -> tuple[Array, Array, Array]:
+    def _accept(self, in_batch: Array) -> tuple[Array, Array, Array]:
         """Return what rows gain, what of theirs is verified, and whether they end, each (L, b).
 
         A row gains its accepted drafts and a bonus, up to its budget.
         """
-        working = self.slabs.in_batch(rows)
-        width = working.shape[1]
+        width = in_batch.shape[1]
         length = self.slabs.rows[LENGTH, :, :width]
         left = self.slabs.rows[LEFT, :, :width]
         pointer = self.slabs.rows[POINTER, :, :width]
-        working &= left > 0
+        working = in_batch & (left > 0)
         verified = accepted = np.zeros_like(left)
         if self.policy.drafted:
             # A row that does not work reads place 0, which is always there, and gains nothing.

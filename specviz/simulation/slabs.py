@@ -83,14 +83,13 @@ class Slabs:
         self.rows[:, device, into] = leaving
         return self._sum_by_device(device, leaving[LENGTH] + entering[LENGTH] - 2)
 
-    def align_to_common_end(self, batch: Array) -> Array:
+    def align_to_common_end(self, batch: Array, in_batch: Array) -> Array:
         """Let the rows of each batch end in one column; return the slots that moved (L,).
 
         It is the column where half of the batch or more already ends, or else the leftmost that
-        its longest row allows.
+        its longest row allows. batch: (L,), rows of each; in_batch: see `in_batch`.
         """
-        in_batch = self.in_batch(batch)
-        ends = self._ends(in_batch)
+        ends = self.ends(in_batch)
         # Rows of the batch that end where this one does, by comparing all pairs, (L, b, b).
         same = (ends[:, :, None] == ends[:, None, :]).sum(2) * in_batch
         most_common = same.argmax(1)
@@ -100,25 +99,21 @@ class Slabs:
         keeps = (2 * rows_there >= batch) & (longest <= end) & (end <= self.columns)
         return self._move(in_batch, np.where(keeps, end, longest))
 
-    def align_to_longest(self, batch: Array, skip_finished: bool = True) -> Array:
+    def align_to_longest(self, in_batch: Array, skip_finished: bool = True) -> Array:
         """Let the rows of each batch end in the column of the longest; return the slots moved (L,).
 
         Finished rows that are about to leave stay where they are.
         """
-        in_batch = self.in_batch(batch)
         if skip_finished:
-            in_batch &= self.rows[LEFT, :, : in_batch.shape[1]] > 0
+            in_batch = in_batch & (self.rows[LEFT, :, : in_batch.shape[1]] > 0)
         return self._move(in_batch, self._longest(in_batch))
 
     def in_batch(self, batch: Array) -> Array:
         """Return whether the batch of a device reaches to a place (L, b); b is the largest one."""
         return self._place[: batch.max()] < batch[:, None]
 
-    def ends(self, batch: Array) -> Array:
+    def ends(self, in_batch: Array) -> Array:
         """Return the column after each row of the batch (L, b), -1 where there is none."""
-        return self._ends(self.in_batch(batch))
-
-    def _ends(self, in_batch: Array) -> Array:
         width = in_batch.shape[1]
         end = self.rows[START, :, :width] + self.rows[LENGTH, :, :width]
         return np.where(in_batch, end, -1)

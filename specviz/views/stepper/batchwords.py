@@ -132,7 +132,7 @@ def _accepted(scene: Scene, working: list[BatchRow]) -> str:
     gained = f"with {bonus}, {gaining} gained {span(gains, 'token')}."
     # a strategy that cuts rows back keeps fewer drafts than the target accepted
     verb = "kept" if any(row.discarded for row in scene.rows) else "accepted"
-    # Of rows that accepted the same, the one whose gain shows it: EOS or a budget cuts others short.
+    # Of rows that accepted the same, the one that gained most: EOS may have cut others short.
     best = max(working, key=lambda row: (row.accepted, row.gained))
     worst = min(working, key=lambda row: row.accepted)
     of_drafts = f"of {count(max(verified), 'draft')}"
