@@ -67,7 +67,7 @@ from specviz.studies import memory as memory_study
 from specviz.studies import survey as survey_study
 from specviz.util.files import save_measured
 from specviz.views import audit_page, charts
-from specviz.views.charts import drawing, plot, sliders
+from specviz.views.charts import capacity, drawing, plot, sliders
 from specviz.views.stepper import replays
 from specviz.zoo import heads, measure, pipeline
 from specviz.zoo.ladder import study as ladder_study
@@ -394,6 +394,9 @@ def _views() -> dict[str, Good]:
             {"round": "0", "row": "0", "most": "small", "start": "[]"},
         ),
         "charts.score_map": Good(charts.score_map, {"scores": [[0.9, 0.5]], "verified": [1]}),
+        "capacity.capacity_line": Good(
+            capacity.capacity_line, {"scores": [[0.9, 0.5]], "capacity": 1}
+        ),
         "sliders.explore": Good(
             _explore, {"draw": _figure, "alt": "a"}, {"draw": "function", "alt": "text"}
         ),

@@ -148,6 +148,7 @@ EXEMPT = {
     "drawing.Drafts.text": "made by draw_tree",
     "drawing.TreeDrawing": "made by draw_tree",
     "drawing.TreeDrawing.draw": "made by draw_tree",
+    "capacity.CapacityLine": "made by capacity_line",
     "sliders.Explore": "made by explore",
     "sliders.Slider": "made by explore",
     "sliders.Explore.draw": "made by explore",

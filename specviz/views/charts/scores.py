@@ -35,7 +35,7 @@ def score_map(scores: ArrayLike, verified: ArrayLike, *, theme: ThemeName = "aut
     Raises:
         ValueError: the numbers are out of range, or the shapes do not fit.
     """
-    grid = _grid(scores)
+    grid = score_grid(scores)
     counts = _counts(verified, grid)
     painted = themed(theme)
     b, k = grid.shape
@@ -70,7 +70,8 @@ def _numbers(values: Any) -> NDArray[np.float64]:
         return np.zeros(0)
 
 
-def _grid(scores: Any) -> NDArray[np.float64]:
+def score_grid(scores: Any) -> NDArray[np.float64]:
+    """Return the scores as floats (b, K). Raise ValueError if they are not."""
     grid = _numbers(scores)
     is_outside = bool(((grid < 0) | (grid > 1)).any())
     if grid.ndim != 2 or grid.size == 0 or is_outside:

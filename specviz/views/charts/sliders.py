@@ -16,21 +16,25 @@ from specviz.util.validate import require_function, require_str, short
 from specviz.views.charts.redrawn import Redrawn
 
 
-def explore(draw: Callable[..., go.Figure], alt: str, /, **values: Sequence[Any]) -> "Explore":
+def explore(
+    draw: Callable[..., go.Figure], alt: str, /, **values: "Sequence[Any] | Slider"
+) -> "Explore":
     """Return a slider for each argument of `draw`, above the chart that `draw` returns for them.
 
     Args:
         draw: called with a value for each slider whenever one of them has come to rest; returns a
             chart.
         alt: what the chart shows, for readers who cannot see it.
-        values: by argument, the values to choose from. The slider starts at the first one.
+        values: by argument, the values to choose from. The slider starts at the first one. Or a
+            control that looks otherwise, such as one of `capacity_line`.
 
     Raises:
         ValueError: there are no sliders, or one has no values.
     """
     require_function("draw", draw, "pass one that draws a chart")
     require_str("alt", alt)
-    if not values or not all(len(choices) for choices in values.values()):
+    lists = [choices for choices in values.values() if not isinstance(choices, Slider)]
+    if not values or not all(map(len, lists)):
         raise ValueError(
             f"values must have at least one argument of draw, each with at least one value, "
             f"got {values!r}; pass for example batch_size=[4, 8]"
@@ -93,10 +97,16 @@ class Explore(Redrawn):
     """
 
     def __init__(
-        self, draw: Callable[..., go.Figure], alt: str, values: Mapping[str, Sequence[Any]]
+        self,
+        draw: Callable[..., go.Figure],
+        alt: str,
+        values: Mapping[str, Sequence[Any] | Slider],
     ) -> None:
         self._draw = draw
-        self.sliders = {name: Slider(name, choices) for name, choices in values.items()}
+        self.sliders = {
+            name: choices if isinstance(choices, Slider) else Slider(name, choices)
+            for name, choices in values.items()
+        }
         super().__init__([*self.sliders.values()], alt)
         for slider in self.sliders.values():
             slider.observe(self._update, "value")
