@@ -17,8 +17,8 @@ from specviz.views.charts.sliders import Slider
 def capacity_line(scores: ArrayLike, capacity: int) -> "CapacityLine":
     """Return a control for `explore` whose value is the capacity C of a round.
 
-    Its page draws a bar for each draft, the largest score first, and a line behind the C-th bar that
-    can be dragged. Of equal scores the earlier position comes first, then the earlier row.
+    Its page draws a bar for each draft, the largest score first, and a line behind the C-th bar
+    that can be dragged. Of equal scores the earlier position comes first, then the earlier row.
 
     Args:
         scores: (b, K), 0 to 1, as for `score_map`; NaN where a row has no draft.
