@@ -54,7 +54,8 @@ export class Controls {
     const both = this.shell.comparison?.lanes
       ? "two lanes of one run"
       : "two runs of the same prompts";
-    const title = element("h2", {}, alone ? runName(first.film) : both);
+    const name = alone ? runName(first.film) : both;
+    const title = element("h2", { title: name }, name); // long names may be cut off
     const verdict = alone ? [badge(first.film)] : [];
     return element("div", { class: "sv-name" }, title, this.facts, ...verdict);
   }
