@@ -236,6 +236,14 @@ BUGS = (
         tests="tests/test_head_files.py -k draft_the_same",
     ),
     Bug(
+        name="head-published-layers-by-input",
+        file="specviz/engine/heads/published.py",
+        old="layers = tuple(outputs)",
+        new="layers = tuple(layer - 1 for layer in outputs)",
+        harm="a head that SpecForge trained reads the layers before those that it names",
+        tests="tests/test_head_files.py -k name_their_layers",
+    ),
+    Bug(
         name="head-published-layers-by-output",
         file="specviz/engine/heads/published.py",
         old="tuple(layer - 1 for layer in inputs)",

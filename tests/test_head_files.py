@@ -188,13 +188,36 @@ def test_published_eagle3_heads_with_a_reduced_vocabulary(tmp_path):
     assert 1 < length < longer
 
 
-def test_published_eagle3_heads_may_name_their_layers(tmp_path):
-    folder = write_eagle3(tmp_path)
+def published_layers(folder: Path, **changes: Any) -> tuple[int, ...]:
+    """The layers of the published head, with these entries in its configuration."""
     config = json.loads((folder / "config.json").read_text())
-    layers = fitted("llama", "eagle3").settings.layers
-    config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": [layer + 1 for layer in layers]}
-    (folder / "config.json").write_text(json.dumps(config))
-    assert sv.load_heads(folder, make_pair("llama")).heads["eagle3"].settings.layers == layers
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    return sv.load_heads(folder, make_pair("llama")).heads["eagle3"].settings.layers
+
+
+def test_published_eagle3_heads_may_name_their_layers(tmp_path):
+    """By outputs within `eagle_config`, as SpecForge and SGLang do, and by inputs as vLLM does."""
+    right = fitted("llama", "eagle3").settings.layers
+    outputs = {"eagle_aux_hidden_state_layer_ids": list(right)}
+    inputs = {"eagle_aux_hidden_state_layer_ids": [layer + 1 for layer in right]}
+    none = {"eagle_aux_hidden_state_layer_ids": []}
+    for number, entries in enumerate(
+        ({"eagle_config": outputs}, inputs, {"eagle_config": none} | inputs, {"eagle_config": none})
+    ):
+        assert published_layers(write_eagle3(tmp_path / str(number)), **entries) == right, entries
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_published_head_that_reads_the_embedding_is_refused(nested, tmp_path):
+    """The embedding is the input of layer 0. The number below it would be the final norm's."""
+    entry = {"eagle_aux_hidden_state_layer_ids": [-1 if nested else 0, 1]}
+    check_refusal(
+        lambda: published_layers(
+            write_eagle3(tmp_path), **({"eagle_config": entry} if nested else entry)
+        ),
+        "eagle_aux_hidden_state_layer_ids must name outputs of layers",
+        "pass a head that does not read the embedding",
+    )
 
 
 def write_medusa(folder: Path) -> Path:

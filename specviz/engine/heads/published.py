@@ -15,10 +15,12 @@ from transformers import PreTrainedModel
 
 from specviz.engine.heads.build import fused_layers, settings_for
 from specviz.engine.heads.settings import HeadSettings
-from specviz.util.validate import quoted_path
+from specviz.util.validate import quoted_path, short
 
 # Of EAGLE-3: the target's embedding, and which ids can be drafted. Both follow from the rest.
 _UNUSED = ("embed_tokens.weight", "t2d")
+# Where it is missing or empty, the layers are those of EAGLE-3's own code.
+_LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 # Files that may hold the weights.
 _FILES = ("model.safetensors", "medusa_lm_head.safetensors")
 
@@ -57,15 +59,11 @@ def _eagle3(
     config: Mapping[str, Any], weights: dict[str, Tensor], target: PreTrainedModel
 ) -> tuple[HeadSettings, dict[str, Tensor]]:
     size = weights["norm.weight"].shape[0]
-    named = config.get("eagle_config") or {}
-    inputs = named.get("eagle_aux_hidden_state_layer_ids")
-    # These name layers by their inputs, which are the outputs of the layers before.
-    layers = fused_layers(target) if inputs is None else tuple(layer - 1 for layer in inputs)
     heads = config["num_attention_heads"]
     given = {
         "hidden_size": size,
         "vocabulary_size": config.get("vocab_size", 0),
-        "layers": layers,
+        "layers": _layers(config, target),
         "num_attention_heads": heads,
         "num_key_value_heads": config.get("num_key_value_heads") or heads,
         "head_dim": config.get("head_dim") or 0,
@@ -80,6 +78,28 @@ def _eagle3(
     kept = {name: values for name, values in weights.items() if name not in _UNUSED}
     kept.setdefault("d2t", kept["lm_head.weight"].new_zeros(len(kept["lm_head.weight"])).long())
     return settings_for("eagle3", target, **given), kept
+
+
+def _layers(config: Mapping[str, Any], target: PreTrainedModel) -> tuple[int, ...]:
+    """Return the layers that a published EAGLE-3 head fuses, named by their outputs.
+
+    One entry has two meanings. SpecForge writes it in `eagle_config`, and names layers by their
+    outputs, as SGLang reads it. vLLM reads it at the top, and names layers by their inputs.
+    """
+    outputs = (config.get("eagle_config") or {}).get(_LAYER_IDS)
+    inputs = config.get(_LAYER_IDS)
+    if outputs:
+        layers = tuple(outputs)
+    elif inputs:
+        layers = tuple(layer - 1 for layer in inputs)
+    else:
+        return fused_layers(target)
+    if min(layers) < 0:  # LAST would be taken for it
+        raise ValueError(
+            f"{_LAYER_IDS} must name outputs of layers, got {short(outputs or inputs)}; "
+            "pass a head that does not read the embedding"
+        )
+    return layers
 
 
 def _medusa(
