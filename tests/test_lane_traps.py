@@ -4,13 +4,15 @@ Every check that finds a mistake here holds without it.
 """
 
 import copy
+import threading
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from bench_rows import row
-from conftest import make_pair, make_prompts
+from conftest import generate, make_pair, make_prompts
 from test_lanes import (
     RUN,
     UNEVEN,
@@ -173,6 +175,68 @@ def test_noise_that_both_lanes_keep_in_one_place_is_lost() -> None:
     ours.other = ours
     with pytest.raises(KeyError):
         ours.accept(drafts, None, logits, [0], [5])
+
+
+def check_texts() -> None:
+    """A lane writes the text of one lane: what is drawn belongs to a request."""
+    options: dict[str, Any] = {"sampling": SAMPLINGS["gumbel"]}
+    whole = generate(make_pair("llama"), make_prompts(), **RUN, **options)
+    assert in_turns(0, record=False, **options).tokens == whole.tokens, "text of one lane"
+
+
+def test_noise_that_belongs_to_a_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In two lanes, a request has another row than in one."""
+    check_texts()
+    accept = Gumbel.accept
+
+    def by_row(self: Gumbel, drafts: Any, q: Any, p: Any, requests: Any, *more: Any) -> Any:
+        return accept(self, drafts, q, p, range(len(requests)), *more)
+
+    monkeypatch.setattr(Gumbel, "accept", by_row)
+    with pytest.raises(AssertionError, match="text of one lane"):
+        check_texts()
+
+
+class NoLock:
+    """In place of a condition; every thread may enter."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+    def notify_all(self) -> None: ...
+
+
+def check_admission(monkeypatch: pytest.MonkeyPatch, lock: NoLock | None = None) -> None:
+    """Both lanes admit at the same time, one of them slowly: none gets more than it has room."""
+    options = Options(**RUN, lanes=2, num_threads=1)
+    run = make_run(make_pair("llama"), make_prompts(), options)
+    lanes = make_lanes(run)
+    admission = Admission(lanes, run.state.waiting)
+    if lock is not None:
+        vars(admission)["changed"] = lock
+    begun = threading.Event()
+    give = Admission._give
+    slow = threading.Thread(target=admission.admit, args=(lanes[0],))
+
+    def giving(self: Admission, lane: Lane, request: Any) -> None:
+        if threading.current_thread() is slow and not begun.is_set():
+            begun.set()
+            time.sleep(0.1)
+        give(self, lane, request)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Admission, "_give", giving)
+        slow.start()
+        assert begun.wait(10)
+        admission.admit(lanes[1])
+        slow.join()
+    assert [lane.load for lane in lanes] == [3, 3], "rows of both lanes"
+    assert lanes[0].entered.keys().isdisjoint(lanes[1].entered)
+
+
+def test_prompts_that_are_dealt_without_a_lock_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_admission(monkeypatch)
+    with pytest.raises(AssertionError, match="rows of both lanes"):
+        check_admission(monkeypatch, NoLock())
 
 
 def test_lanes_that_compute_with_all_threads_each_are_found(
