@@ -102,10 +102,8 @@ def test_branches_leave_one_trunk(toy: Callable[..., Any], tmp_path: Path) -> No
     )
 
 
-def test_all_sizes_read_the_same_and_nothing_that_is_held_out(
-    toy: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same windows in the same order, one vocabulary, and no file that prompts are cut from."""
+def check_reading(toy: Callable[..., Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sizes read the same windows in the same order, and have the target's vocabulary."""
     loss = training.distillation_from
     read: dict[int, list[bytes]] = {}  # by layers
     vocabularies = set()
@@ -115,17 +113,31 @@ def test_all_sizes_read_the_same_and_nothing_that_is_held_out(
         vocabularies.add((draft.config.vocab_size, target.config.vocab_size))
         return loss(draft, target, batch)
 
-    monkeypatch.setattr(training, "distillation_from", noted)
-    toy(tmp_path / "plain")
-    assert read.pop(2) == read.pop(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "distillation_from", noted)
+        toy(folder)
+    assert read.pop(2) == read.pop(1), "windows of the sizes"
     assert len({size for pair in vocabularies for size in pair}) == 1
-    before = data.draft_windows(study.load_pair(), 8, tmp_path / "plain", progress=False)
+
+
+def check_held_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that prompts may be cut from changes no window."""
+    for part in ("before", "after"):
+        (folder / part).mkdir(parents=True)
+    before = data.draft_windows(study.load_pair(), 8, folder / "before", progress=False)
     files = pipeline.read_corpus()
     held_out = SourceFile("held.py", make_source(9) * 3, held_out=True, is_test=False)
-    monkeypatch.setattr(pipeline, "read_corpus", lambda: [*files, held_out])
-    (tmp_path / "more").mkdir()
-    after = data.draft_windows(study.load_pair(), 8, tmp_path / "more", progress=False)
-    assert np.array_equal(before, after)
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "read_corpus", lambda: [*files, held_out])
+        after = data.draft_windows(study.load_pair(), 8, folder / "after", progress=False)
+    assert np.array_equal(before, after), "windows of files that are held out"
+
+
+def test_all_sizes_read_the_same_and_nothing_that_is_held_out(
+    toy: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_reading(toy, tmp_path / "plain", monkeypatch)
+    check_held_out(tmp_path / "held", monkeypatch)
 
 
 def test_a_ladder_that_was_killed_goes_on_in_the_middle_of_a_draft(

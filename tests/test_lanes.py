@@ -221,8 +221,11 @@ def test_one_lane_at_most_drafts_and_one_at_most_verifies(monkeypatch):
     assert result.elapsed_ms == pytest.approx(max(ends) - table["start_ms"].min())
 
 
-def test_prompts_are_read_while_the_other_lane_does_not_verify(monkeypatch):
-    """Both take the target. Each phase that does lasts a while, so that two of them would meet."""
+def check_reading(monkeypatch):
+    """Both lanes never take the target at once, and write the text of one lane.
+
+    Each phase that takes it lasts a while, so that two of them would meet.
+    """
     monkeypatch.setattr(workers, "_cores", lambda: 2)
     phases = Counter()
     takes_target = threading.Lock()
@@ -245,8 +248,12 @@ def test_prompts_are_read_while_the_other_lane_does_not_verify(monkeypatch):
     assert result.tokens == generate(make_pair("llama"), make_prompts(), **RUN).tokens
 
 
-def test_each_lane_computes_with_its_share_of_the_threads(monkeypatch):
-    """With all of them in each, the lanes would wait for one another's operations."""
+def test_prompts_are_read_while_the_other_lane_does_not_verify(monkeypatch):
+    check_reading(monkeypatch)
+
+
+def check_thread_shares(monkeypatch):
+    """Of four threads each lane computes with two, or with as many as the caller says."""
     monkeypatch.setattr(workers, "_cores", lambda: 2)
     seen = []
     advance = Lane.advance
@@ -261,29 +268,39 @@ def test_each_lane_computes_with_its_share_of_the_threads(monkeypatch):
     try:
         torch.set_num_threads(4)
         result = sv.generate(make_pair("llama"), make_prompts(), lanes=2, progress=False, **RUN)
+        shares = [lane.meta["num_threads"] for lane in result.lanes]
+        assert shares == [2, 2], "each lane has its share"
         own = sv.generate(
             make_pair("llama"), make_prompts(), lanes=2, num_threads=3, progress=False, **RUN
         )
         assert torch.get_num_threads() == 4
     finally:
         torch.set_num_threads(before)
-    assert [lane.meta["num_threads"] for lane in result.lanes] == [2, 2]
     assert [lane.meta["num_threads"] for lane in own.lanes] == [3, 3]
     assert set(seen) == {2, 3}
+
+
+def test_each_lane_computes_with_its_share_of_the_threads(monkeypatch):
+    """With all of them in each, the lanes would wait for one another's operations."""
+    check_thread_shares(monkeypatch)
+
+
+def check_disjoint(lanes):
+    """The lanes share nothing that a round changes."""
+    first, second = (lane.state for lane in lanes)
+    for name in ("chooser", "batch", "waiting", "layout", "arriving"):
+        assert getattr(first, name) is not getattr(second, name), name
+    for model in ("target", "draft"):
+        assert first.caches[model] is not second.caches[model], model
+    assert lanes[0].run.draft_length is not lanes[1].run.draft_length
+    assert lanes[0].run.meter is not lanes[1].run.meter
 
 
 @pytest.mark.parametrize("kind", SAMPLINGS)
 def test_lanes_share_only_what_no_round_changes(kind):
     """A chooser keeps what it drew for the rows of its last round, so each lane has its own."""
     options = Options(**RUN, lanes=2, num_threads=1, sampling=SAMPLINGS[kind])
-    lanes = make_lanes(make_run(make_pair("llama"), make_prompts(), options))
-    first, second = (lane.state for lane in lanes)
-    for name in ("chooser", "batch", "waiting", "layout", "arriving"):
-        assert getattr(first, name) is not getattr(second, name), name
-    for model in ("target", "draft"):
-        assert first.caches[model] is not second.caches[model]
-    assert lanes[0].run.draft_length is not lanes[1].run.draft_length
-    assert lanes[0].run.meter is not lanes[1].run.meter
+    check_disjoint(make_lanes(make_run(make_pair("llama"), make_prompts(), options)))
 
 
 def test_without_two_cores_lanes_take_turns(monkeypatch):

@@ -1,6 +1,7 @@
 """The measurement of two lanes: known clocks give known figures, and a table is gone on with."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_a_table_of_tiny_models(tmp_path: Path) -> None:
     assert json.loads(path.with_suffix(".json").read_text()) == found
 
 
-def test_both_protocols_get_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def check_protocols(monkeypatch: pytest.MonkeyPatch) -> None:
     """At equal work: as many rows and threads. As published: half of both for one lane."""
     asked: list[dict[str, Any]] = []
     result = on_a_clock(6)
@@ -104,10 +105,38 @@ def test_both_protocols_get_what_they_say(monkeypatch: pytest.MonkeyPatch) -> No
     two, one, half = runs[:3]
     assert runs == [two, one, half] * 3, "a repetition that warms up, and two"
     assert (two["batch_size"], two["lanes"]) == (4, 2)
-    assert (one["batch_size"], one["num_threads"]) == (4, 2)
+    assert one["batch_size"] == 4, "as many rows in flight"
+    assert one["num_threads"] == 2, "on as many threads"
     assert (half["batch_size"], half["num_threads"]) == (2, 1)
     assert "lanes" not in one
     assert "lanes" not in half
+
+
+def test_both_protocols_get_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_protocols(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"batch_size": 2}, "as many rows in flight"),
+        ({"num_threads": 1}, "on as many threads"),
+    ],
+    ids=str,
+)
+def test_a_baseline_that_gets_less_is_found(
+    changes: dict[str, int], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With half of the rows, or of the threads, one lane would look slower than it is."""
+
+    def less(function: Any, *given: Any, **options: Any) -> Any:
+        if options.get("num_threads") == 2:  # the baseline at equal work
+            options |= changes
+        return partial(function, *given, **options)
+
+    monkeypatch.setattr(overlap, "partial", less)
+    with pytest.raises(AssertionError, match=said):
+        check_protocols(monkeypatch)
 
 
 def test_a_gain_is_over_one_lane_with_as_many_rows() -> None:

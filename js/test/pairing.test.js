@@ -5,7 +5,7 @@ import test from "node:test";
 import { greyed } from "../src/draw/palette.js";
 import { SvgPen } from "../src/draw/svg.js";
 import { Comparison } from "../src/film/compare.js";
-import { absence, differing, mostPairs, pairsAt } from "../src/film/pairing.js";
+import { absence, differing, mostLines, mostPairs, pairsAt } from "../src/film/pairing.js";
 import { differingBoxes, sameGain } from "../src/panels/pairboxes.js";
 import { PairLayout } from "../src/panels/pairlayout.js";
 import { pairTable } from "../src/panels/pairtable.js";
@@ -224,4 +224,47 @@ test("without colours, a palette keeps its greys", () => {
 test("an end of a round is paired where its K/V lies by then", () => {
   const [first, second] = layoutsOf([tinyFilm(), tinyFilm(shifted)], SYNCHRONISE);
   assert.equal(first.x(0, 3), second.x(0, 3));
+});
+
+test("of two lanes, each request has one row and no words about the other lane", () => {
+  const names = [
+    [0, 2],
+    [1, 3],
+  ];
+  const films = names.map((requests, lane) =>
+    tinyFilm((json) => {
+      batches(requests)(json);
+      json.meta.lane = lane;
+    }),
+  );
+  const comparison = new Comparison(films[0], films[1]);
+  assert.equal(mostLines(comparison), 4);
+  for (const dense of [0, 1]) {
+    const both = layoutsOf(films, 2, { dense });
+    assert.deepEqual(
+      both.map(({ gaps }) => gaps),
+      [[], []],
+    );
+    const tops = both.flatMap(({ lanes }) => lanes).sort((a, b) => a.y - b.y);
+    tops.slice(1).forEach(({ y }, at) => assert.ok(y >= tops[at].y + tops[at].height));
+    const last = /** @type {any} */ (tops.at(-1));
+    assert.ok(both[1].bottom >= last.y + last.height);
+    // The chosen row of each lane is open.
+    assert.ok(both.every(({ lanes }) => lanes[0].open));
+  }
+});
+
+test("a request that the lanes show at the same time has a row of each", () => {
+  const films = [0, 1].map((lane) =>
+    tinyFilm((json) => {
+      batches([0, 1 + lane])(json);
+      json.meta.lane = lane;
+    }),
+  );
+  const [first, second] = layoutsOf(films, 2);
+  const [above] = first.lanes;
+  assert.equal(second.lanes[0].y, above.y + above.height);
+  assert.ok(first.lanes[1].y >= second.lanes[0].y + above.height);
+  assert.ok(second.lanes[1].y >= first.lanes[1].y + above.height);
+  assert.deepEqual([...first.gaps, ...second.gaps], []);
 });

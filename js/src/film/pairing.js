@@ -37,19 +37,41 @@ export function mostPairs(comparison) {
   const known = most.get(comparison) ?? [];
   most.set(comparison, known);
   const way = Number(comparison.byTokens);
-  known[way] ??= countPairs(comparison);
+  known[way] ??= mostAtATime(comparison, (films, steps) => pairsAt(films, steps).length);
   return known[way];
 }
 
-/** @param {Comparison} comparison */
-function countPairs(comparison) {
+/**
+ * @param {Comparison} comparison
+ * @param {(films: Film[], steps: number[]) => number} count
+ */
+function mostAtATime(comparison, count) {
   const { films, clocks } = comparison;
   let found = 1;
   for (let clock = 0; clock < clocks; clock += films[0].phases) {
     const steps = films.map((_, run) => comparison.stepOf(run, clock));
-    found = Math.max(found, pairsAt(films, steps).length);
+    found = Math.max(found, count(films, steps));
   }
   return found;
+}
+
+/** @type {WeakMap<Comparison, number[]>} */
+const highest = new WeakMap();
+
+/**
+ * The most rows that both runs take at any time, one above the other. A request has two, of which
+ * one may be empty. Lanes divide the requests between them: there a request has those that exist.
+ * @param {Comparison} comparison
+ */
+export function mostLines(comparison) {
+  if (!comparison.lanes) return 2 * mostPairs(comparison);
+  const known = highest.get(comparison) ?? [];
+  highest.set(comparison, known);
+  const way = Number(comparison.byTokens);
+  known[way] ??= mostAtATime(comparison, (films, steps) =>
+    films.reduce((sum, film, run) => sum + film.rows(steps[run]).length, 0),
+  );
+  return known[way];
 }
 
 /**

@@ -2,7 +2,7 @@
 // other on one axis: both runs have the same scale, and the rows of a request begin alike. Knows no
 // colours and draws nothing.
 
-import { mostPairs, pairsAt } from "../film/pairing.js";
+import { mostLines, mostPairs, pairsAt } from "../film/pairing.js";
 import { StageLayout } from "./layout.js";
 import { stripIn } from "./strip.js";
 
@@ -10,8 +10,8 @@ import { stripIn } from "./strip.js";
 /** @import { RowPair } from "../film/pairing.js" */
 
 const BETWEEN = 5; // px between the rows of two requests
-const MOST_OPEN = 4; // requests up to which all may be open
-const MOST_READ = 12; // requests up to which those that are not open show texts
+export const MOST_OPEN = 8; // rows of both runs up to which all may be open
+const MOST_READ = 24; // rows up to which those that are not open show texts
 const SPREAD = 8; // slots that the rows of a request may lie apart and still be seen both
 
 export class PairLayout extends StageLayout {
@@ -124,29 +124,35 @@ export class PairLayout extends StageLayout {
   }
 
   _rowTops() {
-    const most = mostPairs(this.pair.comparison);
+    const { comparison } = this.pair;
+    const { lanes } = comparison;
+    const most = mostLines(comparison);
     const open = this.openHeight;
     const all = most <= MOST_OPEN && !this.view.dense;
     const read = most <= MOST_READ && this.view.dense < 2;
     const compact = all ? open : read ? 25 : 13;
     const between = all || read ? BETWEEN : 2;
+    const { chosen } = this;
     let y = this.top;
     for (const { request, rows } of this.pairs) {
-      const wide = all || request === this.chosen;
+      const wide = all || chosen.includes(request);
       const height = wide ? open : compact;
-      const top = y + this.number * height;
-      if (rows[this.number] >= 0) this.lanes[rows[this.number]] = this._lane(top, height, wide);
-      else this.gaps.push({ request, y: top, height });
-      y += 2 * height + between;
+      const [own, other] = [rows[this.number], rows[1 - this.number]];
+      const top = this.number && !(lanes && other < 0) ? y + height : y;
+      if (own >= 0) this.lanes[own] = this._lane(top, height, wide);
+      // That a request is in the other lane is the rule, and needs neither room nor words.
+      else if (!lanes) this.gaps.push({ request, y: top, height });
+      y += (lanes ? rows.filter((row) => row >= 0).length : 2) * height + between;
     }
-    this.bottom = this.top + 2 * ((most - 1) * compact + open) + between * most;
+    const reserved = (most - 2) * compact + 2 * open + between * mostPairs(comparison);
+    this.bottom = Math.max(this.top + reserved, y);
     if (this.number) this.bottom += stripIn(this.views[0].film.capacity, this.room).height;
   }
 
-  /** The request whose rows are chosen. */
+  /** The requests whose rows are chosen: the first run's, and of two lanes the second one's, too. */
   get chosen() {
-    const { film, step, row } = this.views[0];
-    return film.rows(step)[row]?.request;
+    const choosing = this.pair.comparison.lanes ? this.views : this.views.slice(0, 1);
+    return choosing.map(({ film, step, row }) => film.rows(step)[row]?.request);
   }
 }
 

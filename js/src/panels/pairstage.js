@@ -4,7 +4,7 @@
 import { greyed } from "../draw/palette.js";
 import { Kept } from "../draw/text.js";
 import { counted } from "../draw/words.js";
-import { absence, mostPairs, pairsAt } from "../film/pairing.js";
+import { absence, mostLines, pairsAt } from "../film/pairing.js";
 import { drawBranch, drawCompaction } from "./branch.js";
 import { capacityHit, drawCapacity } from "./capacity.js";
 import { drawCuts } from "./cut.js";
@@ -13,7 +13,7 @@ import { LanePainter } from "./lanes.js";
 import { AXIS, GUTTER, RIGHT, USUAL, ZOOMS } from "./layout.js";
 import { MarkPainter } from "./marks.js";
 import { differingBoxes, sameGain } from "./pairboxes.js";
-import { PairLayout } from "./pairlayout.js";
+import { MOST_OPEN, PairLayout } from "./pairlayout.js";
 import { pairTable } from "./pairtable.js";
 import { slotHint } from "./slotwords.js";
 
@@ -45,11 +45,13 @@ export class PairStage {
 
   title() {
     const requests = counted(this.pairs.length, "request");
-    return `Both batches, ${requests}: tokens, position ids, K/V; what differs is in colour`;
+    const differs = this.pair.comparison.lanes ? "" : "; what differs is in colour";
+    return `Both batches, ${requests}: tokens, position ids, K/V${differs}`;
   }
 
   heading() {
-    return `Both batches · ${counted(this.pairs.length, "request")} · what differs is in colour`;
+    const differs = this.pair.comparison.lanes ? "" : " · what differs is in colour";
+    return `Both batches · ${counted(this.pairs.length, "request")}${differs}`;
   }
 
   get pairs() {
@@ -153,8 +155,8 @@ export class PairStage {
 
   /** How many rows are open if all are, and px of all that is not rows. */
   get openRows() {
-    const most = mostPairs(this.pair.comparison);
-    return this.views[0].dense || most > 4 ? 2 : 2 * most;
+    const most = mostLines(this.pair.comparison);
+    return this.views[0].dense || most > MOST_OPEN ? 2 : most;
   }
 
   /** @param {number} width */

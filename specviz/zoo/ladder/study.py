@@ -82,7 +82,7 @@ def study_laws(
 
     Raises:
         ValueError: an argument cannot be used; nothing has run. Or the folder holds drafts of
-            another study.
+            another study, or drafts that have read other windows.
         WriteError: the folder cannot be written, or the disk is full.
     """
     forms = sizes_of(sizes)
@@ -149,11 +149,12 @@ class Ladder:
         """Return what was counted of a rung, from its file if it is there, else by training it.
 
         Raises:
-            ValueError: the file is of another study.
+            ValueError: the file is of another study, or a rung has read other windows.
         """
         return self._kept(rung.name, lambda: self._trained(rung, below))
 
     def _trained(self, rung: Rung, below: Rung | None) -> dict[str, Any]:
+        self._check_windows()
         reading = keep_reading(
             self.pair, self.windows, rung.steps, self.work, progress=self.progress
         )
@@ -161,7 +162,18 @@ class Ladder:
             rung, below, self.pair.target, reading, self.work, progress=self.progress
         )
         counted = self._counted(draft, rung.size.name, rung.mark)
-        return counted | {"history": history, "window_tokens": int(self.windows.size)}
+        return counted | {"history": history, **self.reading}
+
+    def _check_windows(self) -> None:
+        """Raise ValueError if a rung of the folder has read other windows than those of today."""
+        for path in sorted(self.counts.glob("*-*.json")):
+            kept = self._kept(path.stem, dict)
+            # Older files say only how many tokens the windows have.
+            if self.reading != {name: kept.get(name, own) for name, own in self.reading.items()}:
+                raise ValueError(
+                    f"the draft of {quoted_path(path)} has read other windows than this Python's "
+                    "library gives; remove that folder's rungs, or pass another folder"
+                )
 
     def all_rungs(self) -> list[dict[str, Any]]:
         """Return what was counted of all rungs in the folder, by mark and parameters.
@@ -224,6 +236,12 @@ class Ladder:
     def windows(self) -> np.ndarray:
         """What drafts read."""
         return draft_windows(self.pair, self.continuations, self.work, progress=self.progress)
+
+    @cached_property
+    def reading(self) -> dict[str, Any]:
+        """What tells these windows from those of another library."""
+        digest = hashlib.sha256(self.windows.tobytes()).hexdigest()
+        return {"window_tokens": int(self.windows.size), "windows": digest}
 
     @cached_property
     def texts(self) -> list[tuple[list[int], list[int]]]:

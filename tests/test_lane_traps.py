@@ -1,0 +1,295 @@
+"""Mistakes that two lanes, and measurements of them, fall into: each is planted, and found.
+
+Every check that finds a mistake here holds without it.
+"""
+
+import copy
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bench_rows import row
+from conftest import generate, make_pair, make_prompts
+from test_lanes import (
+    RUN,
+    UNEVEN,
+    check_disjoint,
+    check_reading,
+    check_thread_shares,
+    in_turns,
+)
+from test_numbers import SAMPLINGS
+from test_simulate_overlap import equal_rounds
+
+import specviz as sv
+from specviz.bench import comparisons, make_table
+from specviz.bench.equal_lines import BROKEN
+from specviz.bench.resources import places
+from specviz.engine.gumbel import Gumbel
+from specviz.engine.lanes import workers
+from specviz.engine.lanes.admission import Admission
+from specviz.engine.lanes.lane import Lane, make_lanes
+from specviz.engine.options import Options
+from specviz.engine.run import make_run
+from specviz.simulation import Costs, Policy, Tetris, Workload, simulate
+from specviz.simulation.result import Simulation
+
+# V = 8 + b ms and t = 4 ms: the fixed part of a verification is above t, so splitting costs time.
+SPLITTING_COSTS = Costs(draft=4e-3, verify=lambda rows, slots: 8e-3 + 1e-3 * rows)
+
+
+def served(rows: int, *, overlap: bool) -> Simulation:
+    """64 requests of 20 rounds each."""
+    policy = Policy("inplace", rows, 1, overlap=overlap)
+    return simulate(equal_rounds(64, 20), policy, SPLITTING_COSTS)
+
+
+def broken(line: str, **sides: dict[str, Any]) -> list[str]:
+    """What `line` says of two methods, each with its speed and what it uses."""
+    rows = []
+    for name, used in sides.items():
+        given = {"tokens_per_s": 1.0, **used}
+        speed = given.pop("tokens_per_s")
+        rows.append(row(f"inplace:how={name}", speed, 16, **given))
+    found = comparisons(make_table(rows), [line])
+    return sorted({one.why for each in found for one in each.of(BROKEN)})
+
+
+def test_twice_the_requests_in_flight_make_a_loss_look_like_a_gain() -> None:
+    """The published protocol gives two lanes 2m rows, and the single one m."""
+    found = {
+        "two": served(16, overlap=True),
+        "one": served(16, overlap=False),
+        "half": served(8, overlap=False),
+    }
+    speeds = {name: each.summary()["tokens_per_s"].iloc[0] for name, each in found.items()}
+    assert speeds["half"] < speeds["two"] < speeds["one"]
+    used = {"one": 16.0, "two": 16.0, "half": 8.0}
+    sides = {
+        name: {"tokens_per_s": speeds[name], "in_flight": count} for name, count in used.items()
+    }
+    assert broken("requests in flight", two=sides["two"], one=sides["one"]) == []
+    found_why = broken("requests in flight", two=sides["two"], half=sides["half"])
+    assert found_why == ["16 against 8 requests", "8 against 16 requests"]
+
+
+def test_a_gain_in_throughput_is_none_in_latency() -> None:
+    """A round of two lanes takes a request 2 max(V, t), one of a lane with half the rows V + t."""
+    latency_s = {}
+    for name, rows, overlap in (("two", 16, True), ("half", 8, False)):
+        found = served(rows, overlap=overlap)
+        latency_s[name] = np.median(found.finished_s - found.admitted_s)
+    assert latency_s["two"] > 1.2 * latency_s["half"]
+
+
+def test_a_draft_on_a_device_of_its_own_is_not_equal_work() -> None:
+    pair = make_pair("llama")
+    elsewhere = copy.deepcopy(pair.draft).to("meta")
+    count = {"one": len(places(pair, [pair.draft])), "more": len(places(pair, [elsewhere]))}
+    assert count == {"one": 1, "more": 2}
+    same = {"threads": 2, "devices": 1.0}
+    assert broken("devices", two=same, one=same) == []
+    found = broken("devices", two=same | {"devices": float(count["more"])}, one=same)
+    assert found == ["devices: 1 against 2", "devices: 2 against 1"]
+
+
+def starved_rounds(result: sv.Result) -> int:
+    """Rounds of one lane, after the other has ended, in which two rows or more could move over."""
+    ends = [lane.spans_ms[:, -1, 1].max() for lane in result.lanes]
+    late = result.lanes[int(np.argmax(ends))]
+    moved = [each["request"] for each in result.meta["handovers"]]
+    # A round that had begun by then ends first.
+    after = np.flatnonzero(late.spans_ms[:, 0, 0] > min(ends))[1:]
+    rows, counts = np.unique(
+        late.rows["round"][~np.isin(late.rows["request"], moved)], return_counts=True
+    )
+    return int((counts[np.isin(rows, after)] >= 2).sum())
+
+
+def test_a_lane_that_stays_empty_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its text is right, so that the rounds have to show it."""
+    whole = in_turns(1, record=False, **UNEVEN)
+    assert starved_rounds(whole) == 0
+    monkeypatch.setattr(Admission, "_share", lambda self, lane: None)
+    starving = in_turns(1, record=False, **UNEVEN)
+    assert starving.tokens == whole.tokens
+    assert starved_rounds(starving) > 2
+
+
+def test_a_prefill_beside_the_others_verification_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both would take the target at the same time."""
+
+    def careless(self: workers.Workers, lane: Lane) -> None:
+        with self._drafting:
+            self._advance(lane)
+            self._advance(lane)
+        with self._verifying:
+            for _ in range(3):
+                self._advance(lane)
+
+    monkeypatch.setattr(workers.Workers, "_round", careless)
+    with pytest.raises(AssertionError, match="both lanes take the target in"):
+        check_reading(monkeypatch)
+
+
+SHARED = ("chooser", "batch", "waiting", "layout")
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_what_lanes_must_not_share_is_found(name: str) -> None:
+    options = Options(**RUN, lanes=2, num_threads=1, sampling=SAMPLINGS["gumbel"])
+    lanes = make_lanes(make_run(make_pair("llama"), make_prompts(), options))
+    check_disjoint(lanes)
+    setattr(lanes[1].state, name, getattr(lanes[0].state, name))
+    with pytest.raises(AssertionError, match=name):
+        check_disjoint(lanes)
+
+
+class Meeting(Gumbel):
+    """Gumbel noise; between drawing it and keeping it, the other lane accepts."""
+
+    other: Gumbel | None = None
+
+    def _choose(self, logits: torch.Tensor, places: Any) -> torch.Tensor:
+        chosen = super()._choose(logits, places)
+        other, self.other = self.other, None
+        if other is not None:
+            other.accept(torch.zeros(1, 2, dtype=torch.long), None, logits[None], [1], [4])
+        return chosen
+
+
+def test_noise_that_both_lanes_keep_in_one_place_is_lost() -> None:
+    """A chooser forgets what it drew for other rows than those of its last round."""
+    drafts = torch.zeros(1, 2, dtype=torch.long)
+    logits = torch.randn(1, 3, 7, generator=torch.Generator().manual_seed(0))
+    expected = Gumbel(lambda logits: logits, 0).accept(drafts, None, logits, [0], [4])
+    ours = Meeting(lambda logits: logits, 0)
+    ours.other = Gumbel(lambda logits: logits, 0)
+    found = ours.accept(drafts, None, logits, [0], [4])
+    assert all(torch.equal(*each) for each in zip(found, expected, strict=True))
+    ours.other = ours
+    with pytest.raises(KeyError):
+        ours.accept(drafts, None, logits, [0], [5])
+
+
+def check_texts() -> None:
+    """A lane writes the text of one lane: what is drawn belongs to a request."""
+    options: dict[str, Any] = {"sampling": SAMPLINGS["gumbel"]}
+    whole = generate(make_pair("llama"), make_prompts(), **RUN, **options)
+    assert in_turns(0, record=False, **options).tokens == whole.tokens, "text of one lane"
+
+
+def test_noise_that_belongs_to_a_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In two lanes, a request has another row than in one."""
+    check_texts()
+    accept = Gumbel.accept
+
+    def by_row(self: Gumbel, drafts: Any, q: Any, p: Any, requests: Any, *more: Any) -> Any:
+        return accept(self, drafts, q, p, range(len(requests)), *more)
+
+    monkeypatch.setattr(Gumbel, "accept", by_row)
+    with pytest.raises(AssertionError, match="text of one lane"):
+        check_texts()
+
+
+class NoLock:
+    """In place of a condition; every thread may enter."""
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+    def notify_all(self) -> None: ...
+
+
+def check_admission(monkeypatch: pytest.MonkeyPatch, lock: NoLock | None = None) -> None:
+    """Both lanes admit at the same time, one of them slowly: none gets more than it has room."""
+    options = Options(**RUN, lanes=2, num_threads=1)
+    run = make_run(make_pair("llama"), make_prompts(), options)
+    lanes = make_lanes(run)
+    admission = Admission(lanes, run.state.waiting)
+    if lock is not None:
+        vars(admission)["changed"] = lock
+    begun = threading.Event()
+    give = Admission._give
+    slow = threading.Thread(target=admission.admit, args=(lanes[0],))
+
+    def giving(self: Admission, lane: Lane, request: Any) -> None:
+        if threading.current_thread() is slow and not begun.is_set():
+            begun.set()
+            time.sleep(0.1)
+        give(self, lane, request)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Admission, "_give", giving)
+        slow.start()
+        assert begun.wait(10)
+        admission.admit(lanes[1])
+        slow.join()
+    assert [lane.load for lane in lanes] == [3, 3], "rows of both lanes"
+    assert lanes[0].entered.keys().isdisjoint(lanes[1].entered)
+
+
+def test_prompts_that_are_dealt_without_a_lock_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_admission(monkeypatch)
+    with pytest.raises(AssertionError, match="rows of both lanes"):
+        check_admission(monkeypatch, NoLock())
+
+
+def test_lanes_that_compute_with_all_threads_each_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two lanes with four threads each on four cores: their times are of a crowded pool."""
+    monkeypatch.setattr("specviz.generation.generate.with_own_threads", lambda options: options)
+    with pytest.raises(AssertionError, match="each lane has its share"):
+        check_thread_shares(monkeypatch)
+
+
+def bimodal(requests: int) -> Workload:
+    """Texts whose drafts are all right or all wrong, as their q says."""
+    right = np.random.default_rng(0).random(requests * 24) < 0.5
+    accepted = np.where(right, 4, 0).astype(np.int8)
+    log_q = np.repeat(np.where(right, -0.01, -3.0)[:, None], 4, 1)
+    return Workload(
+        prompt_tokens=np.full((1, requests), 5),
+        new_tokens=np.full((1, requests), 24),
+        arrival_s=np.zeros((1, requests)),
+        accepted=accepted,
+        first=24 * np.arange(requests)[None],
+        longest=29,
+        by_position=True,
+        log_q=log_q,
+    )
+
+
+def selection_gain(*, overlap: bool, extra_is_free: bool = False) -> float:
+    """Tokens a second of K = 2 and two extra drafts over K = 2, at equally many verified tokens."""
+    seconds = []
+    for policy in (
+        Policy("inplace", 8, 2, overlap=overlap),
+        Policy("inplace", 8, 2, overlap=overlap, selector=Tetris(extra=2)),
+    ):
+        drafted = 2 if extra_is_free else policy.drafted
+        costs = Costs(draft=2e-3 * drafted, verify=9e-3)
+        seconds.append(float(simulate(bimodal(64), policy, costs).finished_s.max()))
+    return seconds[0] / seconds[1]
+
+
+def test_a_gain_of_selection_with_drafting_hidden_is_not_one_without_lanes() -> None:
+    """Behind a longer verification, extra drafts take no time: selection's best case."""
+    hidden = selection_gain(overlap=True)
+    counted = selection_gain(overlap=False)
+    assert counted < 1 < hidden
+    # One lane whose extra drafts are not counted gains as much as two lanes do, and is marked.
+    left_out = selection_gain(overlap=False, extra_is_free=True)
+    assert left_out > 1
+    fair = {"tokens_per_s": 1.0, "uncounted_s": 0.0}
+    assert broken("drafting time", plain=fair, tetris=fair | {"tokens_per_s": counted}) == []
+    unfair = {"tokens_per_s": left_out, "uncounted_s": 0.4}
+    assert broken("drafting time", plain=fair, tetris=unfair) == [
+        "0 s left out against 0.4 s",
+        "0.4 s left out against 0 s",
+    ]
