@@ -109,8 +109,10 @@ def test_an_injected_fault_is_named(kind: str) -> None:
 
 
 @pytest.mark.slow
-def test_of_a_hundred_injected_faults_95_are_named() -> None:
-    found = [judged(kind, seed) for kind in KINDS for seed in range(24)]
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_injected_faults_95_percent_are_named(kind: str) -> None:
+    """Over a hundred of all kinds."""
+    found = [judged(kind, seed) for seed in range(24)]
     harmful = [each for each in found if each is not None]
-    assert len(harmful) >= 100
+    assert len(harmful) >= 14
     assert sum(harmful) >= 0.95 * len(harmful), f"{sum(harmful)} of {len(harmful)}"
