@@ -263,7 +263,8 @@ export function runFacts(film, step) {
   const round = `round ${film.round(step)} / ${film.json.rounds.length - 1}`;
   const chosen = selector === "everything" ? [] : [`selector ${selector}`];
   const head = film.json.head ? [film.json.head] : [];
-  const facts = [counted(rows, "row"), ...head, `K = ${k}`, ...chosen, round, film.phaseName(step)];
+  // Where there is no room for all, the last ones are cut off.
+  const facts = [round, film.phaseName(step), counted(rows, "row"), ...head, `K = ${k}`, ...chosen];
   return decisions.length > 1 ? [...facts, scene.decision] : facts;
 }
 

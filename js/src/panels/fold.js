@@ -22,7 +22,8 @@ export function drawFolds(pen, at, number, slide) {
   const inset = Math.min(3, tokens.h / 6);
   const band = { y: tokens.y + inset, h: tokens.h - 2 * inset };
   let count = 0;
-  let ends = [Infinity, -Infinity];
+  /** @type {number[][]} */
+  const stretches = [];
   for (const run of at.film.lane(at.step, "tokens", number)) {
     const kind = at.film.json.kinds[run[2]];
     if (kind === "padding" && at.places.shows(run)) drawPadding(pen, at, number, run);
@@ -34,10 +35,25 @@ export function drawFolds(pen, at, number, slide) {
       pen.rect(x, band.y, w, band.h, foldLook(looks, kind === "held" ? origin : kind, w));
       if (kind !== "held") continue;
       count += stop - slot;
-      ends = [Math.min(ends[0], x), Math.max(ends[1], x + w)];
+      stretches.push([x, x + w]);
     }
   }
-  if (count) drawLength(pen, at, number, count, ends);
+  if (count) drawLength(pen, at, number, count, widest(stretches));
+}
+
+/**
+ * The widest of the stretches once those that touch are joined: there nothing lies over words.
+ * @param {number[][]} stretches [left, right] px, from left to right
+ */
+function widest(stretches) {
+  /** @type {number[][]} */
+  const joined = [];
+  for (const [left, right] of stretches) {
+    const last = joined.at(-1);
+    if (last && left - last[1] < 1) last[1] = Math.max(last[1], right);
+    else joined.push([left, right]);
+  }
+  return joined.reduce((one, other) => (other[1] - other[0] > one[1] - one[0] ? other : one));
 }
 
 /**
@@ -99,12 +115,12 @@ function foldLook(looks, kind, w) {
 }
 
 /**
- * How many tokens are folded, in the middle of their bar.
+ * How many tokens are folded, in the middle of a stretch of their bar.
  * @param {Pen} pen
  * @param {StageLayout} at
  * @param {number} number
  * @param {number} count
- * @param {number[]} ends
+ * @param {number[]} stretch
  */
 function drawLength(pen, at, number, count, [left, right]) {
   const lane = at.lanes[number];

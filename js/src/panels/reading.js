@@ -5,11 +5,17 @@ import { branches, draftAt, lineOf, slotsOf } from "../film/tree.js";
 import { cellLooks } from "./lanelooks.js";
 import { GUTTER, RIGHT } from "./layout.js";
 
-/** @import { Pen } from "../types.d.ts" */
+/** @import { Cell, Pen } from "../types.d.ts" */
 /** @import { StageLayout } from "./layout.js" */
 
 // Kinds of cells that are no text of the row.
 const UNREAD = new Set(["stale", "rejected_now", "discarded_now", "unreached_now", "unverified"]);
+
+/**
+ * px at either side of a token's text: one of this round stands in a box.
+ * @param {Cell} cell
+ */
+const padding = ({ kind }) => (kind === "held" ? 1 : 4);
 
 /**
  * @param {Pen} pen
@@ -33,7 +39,8 @@ export function drawReading(pen, at, number) {
         dash: look.dash,
         radius: 3,
       });
-    pen.text(text, x + 1, y, { size: 12, mono: true, fill: cell.origin === "p" ? p.muted : p.ink });
+    const fill = cell.origin === "p" ? p.muted : p.ink;
+    pen.text(text, x + padding(cell), y, { size: 12, mono: true, fill });
     x += w;
   }
 }
@@ -51,7 +58,7 @@ function lastWords(pen, at, number) {
   let room = at.width - RIGHT - GUTTER - 14;
   for (const cell of tokensFromTheEnd(at, number)) {
     const text = pen.cut(at.film.text(cell.token), LONGEST, look);
-    const w = pen.measure(text, look) + 3;
+    const w = pen.measure(text, look) + 2 * padding(cell) + 1;
     if (w > room) return { words: words.reverse(), more: true };
     room -= w;
     words.push({ cell, text, w });

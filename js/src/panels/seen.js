@@ -5,7 +5,7 @@ import { guessesOf } from "../film/head.js";
 import { compacted } from "../film/tree.js";
 import { COMMITTED } from "./lanelooks.js";
 
-/** @import { Comparison, Film, LaneRun } from "../types.d.ts" */
+/** @import { Comparison, Film, LaneRun, RowEntry } from "../types.d.ts" */
 
 const KEPT = ["p", "a", "drafted"]; // K/V in the colour of its model
 const ACCEPT = 3; // the phase in which only drafts of trees move
@@ -98,9 +98,25 @@ function rowsSeen(film, step, found) {
   const wrong = film.wrongEnds(step);
   if (wrong.size) found.add("wrong_now");
   film.rows(step).forEach((row, number) => {
-    if (phase === ACCEPT && film.rejectedDraft(row) !== null) found.add("rejected_now");
+    if (phase >= ACCEPT && hangs(film, step, row, number)) found.add("rejected_now");
     if (phase === ACCEPT && moves.length && [...compacted(film, step, number)].length)
       found.add("compacted");
     for (const [, , source] of guessesOf(film, step, number)) found.add(source);
   });
+}
+
+/**
+ * Whether the draft that was rejected for a row's last token hangs below it. Where that token has
+ * moved on, it does not.
+ * @param {Film} film
+ * @param {number} step
+ * @param {RowEntry} row
+ * @param {number} number
+ */
+function hangs(film, step, row, number) {
+  if (film.rejectedDraft(row) === null) return false;
+  if (film.phase(step) === ACCEPT) return true;
+  const slot = row.end ?? row.pending + row.gained;
+  const kind = film.cell(step, "tokens", number, slot)?.kind;
+  return row.pending_after === slot && (kind === "bonus_now" || kind === "wrong_now");
 }

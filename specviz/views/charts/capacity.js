@@ -4,7 +4,7 @@
 const HEIGHT = { all: 168, top: 40, bottom: 124 }; // px; bars stand between top and bottom
 const LEFT = 12;
 const INK = "var(--jp-content-font-color1, var(--vscode-editor-foreground, currentColor))";
-const VERIFIED = "var(--jp-brand-color1, #3c73d7)";
+const VERIFIED = "rgb(60, 115, 215)"; // as in the map of scores
 const LINE = "rgb(205, 92, 12)";
 const STYLES = {
   box:
