@@ -74,13 +74,14 @@ def grouped_attention(
 
 def additive_mask(visible: Tensor, dtype: torch.dtype, hidden: float = -torch.inf) -> Tensor:
     """Return 0 where `visible` is True and `hidden` elsewhere. One mask serves all layers."""
-    zeros = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
-    return zeros.masked_fill_(~visible, hidden)
+    mask = torch.full(visible.shape, hidden, dtype=dtype, device=visible.device)
+    return mask.masked_fill_(visible, 0)
 
 
 def grouped_mask(added: Tensor, groups: int) -> Tensor:
     """Return the mask (b, 1, groups * q, w) of `grouped_attention` for an additive (b, q, w)."""
-    return added[:, None].repeat(1, 1, groups, 1) if groups > 1 else added[:, None]
+    # For one query a row, as in a draft step, this is a view.
+    return added[:, None].expand(-1, groups, -1, -1).flatten(1, 2)[:, None]
 
 
 def query_groups(model: PreTrainedModel) -> int:
