@@ -24,6 +24,10 @@ NAME = "specviz_grouped"
 # Keyword under which models hand the places of packed queries on to the attention.
 PACKED = "specviz_packed"
 
+# Ids of the configurations inside `attending`. Reading the setting itself takes as long as a small
+# operation.
+_attending: set[int] = set()
+
 # Models that take no grouped mask, as a trial has shown.
 plain_masks: WeakSet[PreTrainedModel] = WeakSet()
 
@@ -106,6 +110,11 @@ def takes_grouped(model: PreTrainedModel) -> bool:
     return bool(uses_sdpa and model._supports_attention_backend)
 
 
+def attends_grouped(model: PreTrainedModel) -> bool:
+    """Return whether the model is inside `attending` now."""
+    return id(model.config) in _attending
+
+
 @contextmanager
 def attending(models: Iterable[PreTrainedModel]) -> Iterator[None]:
     """Let those of the models that can use `grouped_attention` do so inside the context.
@@ -119,11 +128,13 @@ def attending(models: Iterable[PreTrainedModel]) -> Iterator[None]:
             changed.append(model.config)
     for config in changed:
         config._attn_implementation = NAME
+        _attending.add(id(config))
     try:
         yield
     finally:
         for config in changed:
             config._attn_implementation = "sdpa"
+            _attending.discard(id(config))
 
 
 AttentionInterface.register(NAME, grouped_attention)
