@@ -62,8 +62,8 @@ BUGS = (
     Bug(
         name="eos-among-the-drafts",
         file="specviz/engine/accept.py",
-        old="up_to_eos = torch.where(is_eos, count,",
-        new="up_to_eos = torch.where(is_eos & (count > accepted[:, None]), count,",
+        old="up_to_eos = count_leading(~is_eos) + 1",
+        new="up_to_eos = count_leading(~is_eos | (torch.arange(width) < accepted[:, None])) + 1",
         harm="a text goes on behind an EOS that was an accepted draft",
         tests="tests/test_accept.py",
     ),
@@ -279,8 +279,8 @@ BUGS = (
     Bug(
         name="head-drawn-in-half-precision",
         file="specviz/engine/drafters/model.py",
-        old="own = choose(state, step_logits, j)[:, None]  # (b, 1)",
-        new="own = choose(state, (step_logits / 3).bfloat16() * 3, j)[:, None]  # (b, 1)",
+        old="own = state.chooser.draft(step_logits, requests,",
+        new="own = state.chooser.draft((step_logits / 3).bfloat16() * 3, requests,",
         harm="drafts are drawn from a rounded q and judged by another, so the text is biased",
         tests="tests/test_heads.py -k drawn_from_the_very",
     ),

@@ -64,10 +64,23 @@ def accept_greedy(
         accepted.
     """
     # float32 before the argmax, as `generate()` does it, so that near ties fall the same way.
-    choice = logits.float().argmax(-1)  # (B, K+1)
+    choice = likeliest(logits.float())  # (B, K+1)
     # choice[:, a] is what the target writes instead of the first rejected draft, or after all of
     # them. So the bonus token needs no case of its own.
     return count_leading(judged(drafts == choice[:, :-1], lengths)), choice
+
+
+def likeliest(logits: Tensor) -> Tensor:
+    """Return the argmax (B, ...) of logits (B, ..., V), of several equal ones the first.
+
+    NaN counts as the largest. The logits are float32 or float64.
+    """
+    return logits.argmax(-1) if logits.device.type != "cpu" else argmax_by_numpy(logits)
+
+
+def argmax_by_numpy(values: Tensor) -> Tensor:
+    """Return `values.argmax(-1)`, on a CPU several times as fast as torch."""
+    return torch.from_numpy(values.numpy().argmax(-1))
 
 
 def count_leading(flags: Tensor) -> Tensor:
@@ -113,21 +126,21 @@ def check_finite(
     width = logits.shape[1]
     # One pass over the vocabulary: a NaN or +inf is the maximum itself, and a maximum of -inf means
     # that every token is ruled out. None of the three is below infinity in magnitude.
-    usable = logits.amax(-1).abs() < torch.inf  # (B, K+1)
-    position = torch.arange(width, device=logits.device)
-    if lengths is not None:
-        usable = usable | (position > lengths[:, None])
-    any_nonfinite = ~usable.all(1)
-    if path is not None:
-        # Behind its end the path names the pending token's column, whose logits came first.
-        usable = usable.gather(1, columns_of(path))
-    finite = torch.where(usable, width, position).amin(1)
+    found = logits.amax(-1)  # (B, K+1)
     # Without drafts there is nothing to gather from.
     if draft_logits is not None and drafts.shape[1]:
         chosen = draft_logits.gather(2, drafts[:, :, None])[:, :, 0]  # (B, K)
     if chosen is not None:
-        any_nonfinite = any_nonfinite | ~(chosen.abs() < torch.inf).all(1)
-    return finite, any_nonfinite
+        found = torch.cat([found, chosen], 1)
+    are_usable = found.abs() < torch.inf
+    usable = are_usable[:, :width]  # (B, K+1), the target's
+    if lengths is not None:
+        usable |= torch.arange(width, device=logits.device) > lengths[:, None]
+    any_nonfinite = ~are_usable.all(1)
+    if path is not None:
+        # Behind its end the path names the pending token's column, whose logits came first.
+        usable = usable.gather(1, columns_of(path))
+    return count_leading(usable), any_nonfinite
 
 
 def clip(
@@ -159,15 +172,16 @@ def clip(
         path, draft_columns: of the outcome.
     """
     width = emitted.shape[1]
-    count = torch.arange(1, width + 1, device=room.device)
     is_eos = (emitted[:, :, None] == eos_token_ids).any(-1)  # (B, K+1)
-    up_to_eos = torch.where(is_eos, count, width + 1).amin(1)  # (B,), width + 1 without an EOS
+    up_to_eos = count_leading(~is_eos) + 1  # (B,), width + 1 without an EOS
     # A finished row has no room, so it gains nothing and takes this path like any other.
     limit = torch.minimum(up_to_eos, room)
 
     # accepted + 1: the target's own token follows the drafts that are kept.
     wanted = torch.minimum(accepted + 1, limit)
-    possible = wanted if agreed is None else torch.minimum(agreed + 1, limit)
+    possible = wanted
+    if agreed is not None and agreed is not accepted:
+        possible = torch.minimum(agreed + 1, limit)
     if max_gain is not None:
         # After `possible`, so that what this cuts off counts as discarded.
         wanted = wanted.clamp(max=max_gain)

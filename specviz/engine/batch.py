@@ -163,22 +163,26 @@ class Batch:
 
         A row shorter than `count` repeats its token 0, at index 0.
         """
-        before_end = torch.arange(-count, 0, device=self.n.device)
+        before_end = torch.arange(-count, 0, device=self.tokens.device)
         indices = (self.n[:, None] + before_end).clamp(min=0)
         return self.tokens[: self.active].gather(1, indices), indices
 
     def append(self, outcome: Outcome) -> None:
         """Append what each row gained, on the device."""
         b, width = outcome.emitted.shape
-        indices = self.n[:, None] + torch.arange(width, device=self.n.device)
+        lengths = self.lengths[:b]
+        limits = self.limits[:b]
+        waited = self.waited[:b]
+        indices = lengths[:, None] + torch.arange(width, device=lengths.device)
         # All K+1 tokens are written, whatever was accepted: a fixed shape, without asking the
         # device how many count. The next round overwrites those beyond `gained`.
         self.tokens[:b].scatter_(1, indices, outcome.emitted)
-        self.lengths[:b] += outcome.gained
+        lengths += outcome.gained
         # A row that ends before its budget has no room from now on, so that it gains nothing while
         # it stays in the batch.
-        self.limits[:b] = torch.where(outcome.finished, self.lengths[:b], self.limits[:b])
-        self.waited[:b] = torch.where(outcome.verified > 0, 0, self.waited[:b] + 1)
+        limits.copy_(torch.where(outcome.finished, lengths, limits))
+        waited += 1
+        waited.masked_fill_(outcome.verified > 0, 0)
 
     def sync_to_host(self, outcome: Outcome) -> list[int]:
         """Update the host's rows, by the round's only copy to the host.

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specviz.engine.accept import accept_greedy
+from specviz.engine.accept import accept_greedy, likeliest
 from specviz.engine.trees.shape import Tree
 from specviz.engine.trees.walk import Walk, follow
 
@@ -99,7 +99,7 @@ class Greedy:
     exact = True
 
     def draft(self, logits: Tensor, requests: Sequence[int], indices: Sequence[int]) -> Tensor:
-        return logits.argmax(-1)
+        return likeliest(logits)
 
     def log_q(self, logits: Tensor) -> Tensor:
         return logits.log_softmax(-1)
@@ -133,7 +133,7 @@ class Greedy:
         *,
         drawn: Tensor | None = None,
     ) -> Walk:
-        return follow(drafts, tree, logits.float().argmax(-1), lengths)
+        return follow(drafts, tree, likeliest(logits.float()), lengths)
 
 
 def best_tokens(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from specviz.engine.accept import count_leading, judged
+from specviz.engine.accept import count_leading, judged, likeliest
 from specviz.engine.chooser import best_tokens
 from specviz.engine.rng import Noise
 from specviz.engine.trees.shape import Tree
@@ -103,14 +103,14 @@ class Gumbel:
             places += [(request, index + j) for j in range(steps)]
         noise = self._noise_at(places, logits).reshape(len(logits), steps, -1)
         rows = torch.arange(len(logits), device=logits.device)
-        choice = (self._warp(logits) + noise[rows[:, None], tree.depths]).argmax(-1)
+        choice = likeliest(self._warp(logits) + noise[rows[:, None], tree.depths])
         self._drawn = {place: self._drawn[place] for place in places}
         return choice
 
     def _choose(self, logits: Tensor, places: Sequence[tuple[int, int]]) -> Tensor:
         """Return one choice for each of logits (n, V), under the noise of its (prompt, index)."""
         # Logits instead of log-probabilities: they differ by a constant, which argmax ignores.
-        return (self._warp(logits) + self._noise_at(places, logits)).argmax(-1)
+        return likeliest(self._warp(logits) + self._noise_at(places, logits))
 
     def _noise_at(self, places: Sequence[tuple[int, int]], logits: Tensor) -> Tensor:
         """Return the noise (n, V) of each (prompt, index)."""

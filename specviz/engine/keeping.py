@@ -66,6 +66,7 @@ class Keeping(Reading):
                 names.append(name)
         return names
 
+    @torch.inference_mode()
     def _keep(self, store: KVStore, number: int, row: Row) -> None:
         # The last token is pending: its K/V does not exist.
         tokens = [*row.request.prompt, *row.output][:-1]

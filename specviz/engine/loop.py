@@ -254,11 +254,14 @@ def along(path: Tensor | None, columns: Tensor | None) -> Tensor | None:
     return columns.gather(1, path.clamp(min=0)).masked_fill(path < 0, 0)
 
 
-def max_gain(strategy: Strategy, draft: Draft) -> int | Tensor:
-    """Return how many tokens a row may gain: one number for all rows, or one for each (B,)."""
+def max_gain(strategy: Strategy, draft: Draft) -> int | Tensor | None:
+    """Return how many tokens a row may gain: one number for all rows, or one for each (B,).
+
+    None allows all of them.
+    """
     K = draft.tokens.shape[1]
     most = strategy.max_gain(K)
     if draft.lengths is None:
-        return most
+        return None if most > K else most
     # A strategy that knows only K drops as many tokens of a row that verifies fewer.
     return (draft.lengths + 1 - (K + 1 - most)).clamp(min=1)

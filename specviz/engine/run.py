@@ -81,7 +81,7 @@ class Run:
         """Whether a draft that q weighs decides itself whether it is judged."""
         return foresees(self.selector, self.drafter)
 
-    @property
+    @cached_property
     def task(self) -> Task:
         """What a drafter may know of this run."""
         options = self.options
@@ -162,11 +162,11 @@ class Run:
         if type(self.selector) is not Everything and can_pack(self.pair.target):
             self.state.caches["target"].packs = "worth"
 
-    @torch.inference_mode()
     def _between(self, event: Event) -> None:
         # Between two events the stopwatch stands still, so no phase's time includes this.
         if event.phase == "schedule" and self.state.num_draft_tokens:
-            self.state.prepared = self.drafter.prepare(self.task, self.state)
+            with torch.inference_mode():
+                self.state.prepared = self.drafter.prepare(self.task, self.state)
         self.state.tidy(event.phase)
         self.meter.observe(event)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from specviz.engine.accept import count_leading, judged
+from specviz.engine.accept import count_leading, judged, likeliest
 from specviz.engine.chooser import best_tokens
 from specviz.engine.gumbel import Gumbel
 from specviz.engine.trees.shape import Tree
@@ -46,7 +46,7 @@ class Typical(Gumbel):
 
     def draft(self, logits: Tensor, requests: Sequence[int], indices: Sequence[int]) -> Tensor:
         """Return the likeliest token; see `Chooser`."""
-        return logits.argmax(-1)
+        return likeliest(logits)
 
     def accept(
         self,

@@ -228,7 +228,8 @@ def check_draft(
         )
     if vocabulary is None or draft.tokens.device.type != "cpu":
         return
-    for token in map(int, draft.tokens.aminmax()):
+    tokens = draft.tokens.tolist()
+    for token in (min(map(min, tokens)), max(map(max, tokens))):
         if not 0 <= token < vocabulary:
             raise ValueError(
                 f"Draft.tokens must be ids from 0 to {vocabulary - 1}, got {token}; "

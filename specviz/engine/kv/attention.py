@@ -24,6 +24,10 @@ NAME = "specviz_grouped"
 # Keyword under which models hand the places of packed queries on to the attention.
 PACKED = "specviz_packed"
 
+# Ids of the configurations inside `attending`. Reading the setting itself takes as long as a small
+# operation.
+_attending: set[int] = set()
+
 # Models that take no grouped mask, as a trial has shown.
 plain_masks: WeakSet[PreTrainedModel] = WeakSet()
 
@@ -74,13 +78,14 @@ def grouped_attention(
 
 def additive_mask(visible: Tensor, dtype: torch.dtype, hidden: float = -torch.inf) -> Tensor:
     """Return 0 where `visible` is True and `hidden` elsewhere. One mask serves all layers."""
-    zeros = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
-    return zeros.masked_fill_(~visible, hidden)
+    mask = torch.full(visible.shape, hidden, dtype=dtype, device=visible.device)
+    return mask.masked_fill_(visible, 0)
 
 
 def grouped_mask(added: Tensor, groups: int) -> Tensor:
     """Return the mask (b, 1, groups * q, w) of `grouped_attention` for an additive (b, q, w)."""
-    return added[:, None].repeat(1, 1, groups, 1) if groups > 1 else added[:, None]
+    # For one query a row, as in a draft step, this is a view.
+    return added[:, None].expand(-1, groups, -1, -1).flatten(1, 2)[:, None]
 
 
 def query_groups(model: PreTrainedModel) -> int:
@@ -105,6 +110,11 @@ def takes_grouped(model: PreTrainedModel) -> bool:
     return bool(uses_sdpa and model._supports_attention_backend)
 
 
+def attends_grouped(model: PreTrainedModel) -> bool:
+    """Return whether the model is inside `attending` now."""
+    return id(model.config) in _attending
+
+
 @contextmanager
 def attending(models: Iterable[PreTrainedModel]) -> Iterator[None]:
     """Let those of the models that can use `grouped_attention` do so inside the context.
@@ -118,11 +128,13 @@ def attending(models: Iterable[PreTrainedModel]) -> Iterator[None]:
             changed.append(model.config)
     for config in changed:
         config._attn_implementation = NAME
+        _attending.add(id(config))
     try:
         yield
     finally:
         for config in changed:
             config._attn_implementation = "sdpa"
+            _attending.discard(id(config))
 
 
 AttentionInterface.register(NAME, grouped_attention)

@@ -17,10 +17,10 @@ from transformers import PreTrainedModel
 
 from specviz.engine.features import Select
 from specviz.engine.kv.attention import (
-    NAME,
     PACKED,
     additive_mask,
     attending,
+    attends_grouped,
     grouped_mask,
     query_groups,
     takes_grouped,
@@ -84,6 +84,11 @@ class CachedModel:
     def _groups(self) -> int:
         # Not before the first forward: a trial of the model may still change it.
         return query_groups(self.model)
+
+    @cached_property
+    def _dtype(self) -> torch.dtype:
+        # A model looks for a parameter each time that it is asked.
+        return self.model.dtype
 
     @property
     def forward_tokens(self) -> int | None:
@@ -163,7 +168,7 @@ class CachedModel:
 
     def _attending(self) -> AbstractContextManager[None]:
         # A run has done so already. Checks and studies call single forwards.
-        already = not self._grouped or self.model.config._attn_implementation == NAME
+        already = not self._grouped or attends_grouped(self.model)
         return nullcontext() if already else attending([self.model])
 
     def held(self, rows: Tensor, slots: Tensor) -> list[Tensor]:
@@ -212,18 +217,17 @@ class CachedModel:
         """Return the feed with its mask made, so that feeding it in parts makes the mask once."""
         if not self._grouped:
             return feed
-        return replace(feed, added=additive_mask(feed.visible, self.model.dtype))
+        return replace(feed, added=additive_mask(feed.visible, self._dtype))
 
     def _mask(self, feed: Feed) -> Tensor:
         """Return the mask of `grouped_mask`, or (b, 1, q, w) for other models."""
-        dtype = self.model.dtype
         if self._grouped:
-            added = additive_mask(feed.visible, dtype) if feed.added is None else feed.added
+            added = additive_mask(feed.visible, self._dtype) if feed.added is None else feed.added
             return grouped_mask(added, self._groups)
         if self.model.config._attn_implementation == "sdpa":
             return feed.visible[:, None]
         # Eager attention adds the mask to the scores, so a bool mask would be silently wrong there.
-        return additive_mask(feed.visible[:, None], dtype, hidden=torch.finfo(dtype).min)
+        return additive_mask(feed.visible[:, None], self._dtype, torch.finfo(self._dtype).min)
 
     def release(self) -> None:
         """Free the slabs, where none of their K/V is needed again."""

@@ -80,11 +80,12 @@ class Layout:
 
         A query attends to its own row's tokens up to itself.
         """
-        slots = torch.arange(window, device=indices.device)
-        held = slots - self.start[rows, None]  # (b, window), index of the token at each slot
+        slot = torch.arange(window, device=indices.device)
+        first = self.start[rows, None, None]  # (b, 1, 1)
+        own = first + indices[:, :, None]  # (b, q, 1)
         # The first half hides padding, the second what comes later. That includes rejected drafts
         # of earlier rounds, which still lie behind the row's end.
-        return (held[:, None] >= 0) & (held[:, None] <= indices[:, :, None])
+        return (first <= slot) & (slot <= own)
 
 
 class Ones(Layout):
