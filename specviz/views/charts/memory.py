@@ -109,7 +109,7 @@ def memory_bars(
         painted.faded(_small_parts(*each))
         for each in zip(sizes, fits, tables.values(), strict=True)
     ]
-    places = [top + _BAR + 13 for top in tops]
+    places = [top + _BAR + 12 for top in tops]
     figure.add_trace(texts("small parts", left, places, below, 10.5, "right"))
     subtitle = "parts that are always held, and the workspace of the phase that needs most"
     return figure.add_traces(title(painted, heading, subtitle))
