@@ -1,6 +1,7 @@
 """02 to 06 grow a decoder: each shows what its idea adds, in the very lines of reference/."""
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ FILES = {
 HEADING = "## Your decoder so far\n"
 MAX_WORDS = 60
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+INDENTS = ("", " " * 4, " " * 8)  # of a block in its file; the notebook shows it without
 
 
 def problems(notebook: NotebookNode, name: str, code: str) -> list[str]:
@@ -27,9 +29,15 @@ def problems(notebook: NotebookNode, name: str, code: str) -> list[str]:
         return [f"{len(cells)} cells"]
     found = [] if f"(../reference/{name}.py)" in cells[0] else ["no link"]
     blocks = BLOCK.findall(cells[0])
-    found += [block for block in blocks if block not in code] if blocks else ["no code"]
+    found += [block for block in blocks if not shows(block, code)] if blocks else ["no code"]
     words = len(BLOCK.sub("", cells[0]).split())
     return found + ([f"{words} words"] if words > MAX_WORDS else [])
+
+
+def shows(block: str, code: str) -> bool:
+    """Whether a block without indentation is lines of `code`, all equally far to the right."""
+    is_flush = block == textwrap.dedent(block)
+    return is_flush and any("\n" + textwrap.indent(block, by) in code for by in INDENTS)
 
 
 def source(name: str) -> str:

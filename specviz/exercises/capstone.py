@@ -95,9 +95,12 @@ def counterexample() -> Counterexample | str:
 
 
 def leaderboard(board: str | Path) -> Any:
-    """Return the table of attempts, or a sentence if there is none yet."""
+    """Return the table of attempts. If there is none yet, print that, and return None."""
     table = Board(board).table()
-    return table if len(table) else "no attempts yet: check.fast adds the first one"
+    if len(table):
+        return table
+    print("no attempts yet: check.fast adds the first one")
+    return None
 
 
 def _speculates(report: WatchReport) -> None:

@@ -104,7 +104,7 @@ def judge(decode: Decoder, work: Assignment, seen: list[Counterexample]) -> Watc
 def watched(decode: Decoder, work: Assignment) -> tuple[AttemptOutcome, Callable[[], WatchReport]]:
     """Run a decoder under `sv.watch`; return the outcome, and what audits it."""
     models = pair()
-    with sv.watch(models.target, models.draft) as watch:
+    with sv.watch(models.target, models.draft, tokenizer=models.tokenizer) as watch:
         outcome = run(decode, work)
 
     def audit() -> WatchReport:

@@ -186,8 +186,8 @@ def _bars(
 def _budget_line(
     theme: Theme, edge: float, budget_bytes: float, tops: Sequence[float]
 ) -> list[go.Scatter]:
-    # Across each bar alone, so that it does not cross the words below.
-    line = lines("budget", "", [(edge, y - 8, edge, y + _BAR + 4) for y in tops], solid(ORANGE))
+    # Down to each bar's lower edge, so that it does not touch the words below.
+    line = lines("budget", "", [(edge, y - 8, edge, y + _BAR) for y in tops], solid(ORANGE))
     line.update(showlegend=False, line={"color": solid(ORANGE), "width": 2, "dash": "dash"})
     words = theme.inked(f"<b>budget {as_size(budget_bytes)}</b>")
     return [line, texts("budget words", edge, _TOP - 20, [words], 11.5)]
