@@ -279,8 +279,8 @@ BUGS = (
     Bug(
         name="head-drawn-in-half-precision",
         file="specviz/engine/drafters/model.py",
-        old="own = state.chooser.draft(step_logits, requests,",
-        new="own = state.chooser.draft((step_logits / 3).bfloat16() * 3, requests,",
+        old="own = choose(state, step_logits, j)[:, None]  # (b, 1)",
+        new="own = choose(state, (step_logits / 3).bfloat16() * 3, j)[:, None]  # (b, 1)",
         harm="drafts are drawn from a rounded q and judged by another, so the text is biased",
         tests="tests/test_heads.py -k drawn_from_the_very",
     ),

@@ -228,8 +228,7 @@ def check_draft(
         )
     if vocabulary is None or draft.tokens.device.type != "cpu":
         return
-    tokens = draft.tokens.tolist()
-    for token in (min(map(min, tokens)), max(map(max, tokens))):
+    for token in map(int, draft.tokens.aminmax()):
         if not 0 <= token < vocabulary:
             raise ValueError(
                 f"Draft.tokens must be ids from 0 to {vocabulary - 1}, got {token}; "

@@ -59,7 +59,6 @@ def run_ahead(
     the one in its place in `instead` (b, num_tokens).
     """
     cache = state.caches[model]
-    requests, lengths = requests_and_lengths(state)
     read: Callable[[Feed], Tensor] = cache.forward
     fed, indices = state.batch.last_tokens(fed_first)  # both (b, fed_first)
     new_indices = indices[:, -1:] + torch.arange(1, num_tokens, device=indices.device)
@@ -74,9 +73,7 @@ def run_ahead(
         columns = slice(first_column, fed_first + j)
         step_logits = read(feed.part(fed, columns))[:, -1].float()  # (b, V)
         read = cache.forward_next
-        # Of the token to be chosen, as in `accept`: both sides draw from the same numbers.
-        places = [length + j for length in lengths]
-        own = state.chooser.draft(step_logits, requests, places)[:, None]  # (b, 1)
+        own = choose(state, step_logits, j)[:, None]  # (b, 1)
         fed = own if instead is None else instead[:, j : j + 1]
         tokens.append(fed)
         if state.levers.draft_logits:
@@ -90,11 +87,7 @@ def run_ahead(
 
 def choose(state: State, logits: Tensor, ahead: int) -> Tensor:
     """Return the drafts (b,) chosen from logits (b, V), `ahead` tokens behind the first one."""
-    requests, lengths = requests_and_lengths(state)
-    return state.chooser.draft(logits, requests, [length + ahead for length in lengths])
-
-
-def requests_and_lengths(state: State) -> tuple[list[int], list[int]]:
-    """Return the request and n of each row of the batch."""
-    rows = state.batch.rows
-    return [row.request.index for row in rows], [row.length for row in rows]
+    requests = [row.request.index for row in state.batch.rows]
+    # Of the token to be chosen, as in `accept`: both sides draw from the same numbers.
+    positions = [row.length + ahead for row in state.batch.rows]
+    return state.chooser.draft(logits, requests, positions)
