@@ -31,6 +31,7 @@ MODULES = (
     "specviz.costs.shapes",
     "specviz.views.audit_page",
     "specviz.views.charts",
+    "specviz.views.charts.capacity",
     "specviz.views.charts.drawing",
     "specviz.views.charts.plot",
     "specviz.views.charts.sliders",
