@@ -12,11 +12,13 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import nbformat
+from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Locator, Page
 
 SETTINGS = {
@@ -47,6 +49,13 @@ class Lab:
     url: str
     token: str
     root: Path  # what it serves
+
+
+def write_notebook(path: Path, sources: Sequence[str]) -> None:
+    """Write a notebook of code cells for the kernel that runs the tests."""
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    cells = [new_code_cell(source) for source in sources]
+    nbformat.write(new_notebook(cells=cells, metadata=kernel), path)
 
 
 @contextmanager

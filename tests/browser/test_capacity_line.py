@@ -1,11 +1,9 @@
 """The line that is dragged through the scores of a round, in JupyterLab."""
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Locator, expect
 
-from browser.jupyter import Notebook
+from browser.jupyter import Notebook, write_notebook
 
 pytestmark = pytest.mark.browser
 CELLS = (
@@ -30,9 +28,7 @@ def drag(line: Locator, to: float) -> None:
 
 def test_the_line_follows_the_pointer_and_the_keys(offline_page, lab):
     path = lab.root / "line.ipynb"
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [new_code_cell(source) for source in CELLS]
-    nbformat.write(new_notebook(cells=cells, metadata=kernel), path)
+    write_notebook(path, CELLS)
     with offline_page() as page:
         notebook = Notebook(page, lab).open(path.name)
         assert notebook.run_all(), notebook.error_outputs()

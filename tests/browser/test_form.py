@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from playwright.sync_api import Locator, expect
 
-from browser.jupyter import SESSION, Notebook
+from browser.jupyter import SESSION, Notebook, write_notebook
 from browser.stepper import Stepper
 
 pytestmark = pytest.mark.browser
@@ -17,9 +15,7 @@ CELLS = ("import specviz as sv\nsv.lab(sv.load_pair(device='cpu'))", "print('fre
 @pytest.fixture
 def notebook(offline_page, lab) -> Iterator[Notebook]:
     path = lab.root / "form.ipynb"
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [new_code_cell(source) for source in CELLS]
-    nbformat.write(new_notebook(cells=cells, metadata=kernel), path)
+    write_notebook(path, CELLS)
     with offline_page() as page:
         opened = Notebook(page, lab).open(path.name)
         assert opened.run_all(), opened.error_outputs()

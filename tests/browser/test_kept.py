@@ -6,11 +6,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
 from PIL import Image
 from playwright.sync_api import expect
 
-from browser.jupyter import Notebook
+from browser.jupyter import Notebook, write_notebook
 from browser.runs import record
 from browser.stepper import Stepper
 
@@ -34,9 +33,7 @@ def saved(offline_page, lab) -> Path:
     """A notebook that was run, stepped through, saved, and whose kernel was shut down."""
     record("eqspec").save(lab.root / "kept.safetensors")
     path = lab.root / "kept.ipynb"
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [new_code_cell(source) for source in CELLS]
-    nbformat.write(new_notebook(cells=cells, metadata=kernel), path)
+    write_notebook(path, CELLS)
     with offline_page() as page:
         notebook = Notebook(page, lab).open(path.name)
         assert notebook.run_all(), notebook.error_outputs()
@@ -121,9 +118,7 @@ def test_what_a_dark_lab_keeps_is_read_in_both_themes(offline_page, lab):
     """A chart and the run of a form, saved in the dark theme and opened without their kernel."""
     record("eqspec").save(lab.root / "kept.safetensors")
     path = lab.root / "dark.ipynb"
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
-    cells = [new_code_cell(source) for source in FORM_CELLS]
-    nbformat.write(new_notebook(cells=cells, metadata=kernel), path)
+    write_notebook(path, FORM_CELLS)
     with offline_page() as page:
         notebook = Notebook(page, lab).open(path.name)
         page.evaluate(TURN, "JupyterLab Dark")
