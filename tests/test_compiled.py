@@ -1,7 +1,10 @@
 """Compiled forwards: weights laid out for the products, on a model that stays as it is."""
 
+import shutil
 from collections.abc import Callable
 from copy import deepcopy
+from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
@@ -20,17 +23,19 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
     """Compile nothing; return the options that were asked for."""
     asked: list[dict[str, object]] = []
 
-    def compile(model: nn.Module, options: dict[str, object]) -> nn.Module:
+    def compile(call: Callable[..., object], options: dict[str, object]) -> Callable[..., object]:
         asked.append(options)
-        return model
+        return call
 
     monkeypatch.setattr(torch, "compile", compile)
+    monkeypatch.setattr(compiled, "_known", WeakKeyDictionary())
     return asked
 
 
 def test_weights_are_transposed_within_a_call_and_theirs_again_after_it(
-    uncompiled: list[dict[str, object]],
+    uncompiled: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(compiled, "FEW_TOKENS", 2)
     model = make_pair("llama").target
     ids = torch.tensor([[5, 9, 3]])
     before = dict(model.named_parameters(remove_duplicate=False))
@@ -40,15 +45,113 @@ def test_weights_are_transposed_within_a_call_and_theirs_again_after_it(
     hook = layer.register_forward_pre_hook(lambda *_: strides.append(layer.weight.stride()))
     call = CompiledModel(model)
     torch.testing.assert_close(call(input_ids=ids).logits, expected)
-    hook.remove()
     assert strides == [(1, layer.out_features)]
-    assert uncompiled == [{"cpp_wrapper": True}]
+    call(input_ids=ids[:, :2])
+    assert strides[1:] == [(layer.in_features, 1)], "packed weights need no copies"
+    hook.remove()
+    many, few = uncompiled
+    assert many["cpp_wrapper"]
+    assert "freezing" not in many
+    assert few["cpp_wrapper"]
+    assert few["freezing"]
 
     with pytest.raises(ValueError, match="inputs_embeds"):
         call(input_ids=ids, inputs_embeds=torch.zeros(1, 3, 8))
     after = dict(model.named_parameters(remove_duplicate=False))
     assert after.keys() == before.keys()
     assert all(after[name] is before[name] for name in before)
+
+
+def add_hook(model: PreTrainedModel) -> None:
+    model.model.layers[0].register_forward_hook(lambda *_: None)
+
+
+def change_setting(model: PreTrainedModel) -> None:
+    model.config._attn_implementation = "eager"
+
+
+def change_forward(model: PreTrainedModel) -> None:
+    model.model.norm.forward = lambda hidden: hidden
+
+
+def change_one_weight(model: PreTrainedModel) -> None:
+    model.lm_head.weight.data[0, 0] += 1e-3
+
+
+def swap_two_weights(model: PreTrainedModel) -> None:
+    rows = model.lm_head.weight.data
+    rows[[0, 1]] = rows[[1, 0]].clone()
+
+
+@pytest.mark.parametrize(
+    "change", [add_hook, change_setting, change_forward, change_one_weight, swap_two_weights]
+)
+def test_a_changed_model_is_compiled_again(
+    change: Callable[[PreTrainedModel], None], uncompiled: list[dict[str, object]]
+) -> None:
+    """Calls do not check modules and weights, so a run does when it begins."""
+    model = deepcopy(make_pair("llama").target)
+    for _ in range(2):
+        CompiledModel(model)
+    assert len(uncompiled) == 2, "the code for many tokens, and for few"
+    first = uncompiled[1]["aot_inductor.metadata"]
+    change(model)
+    CompiledModel(model)
+    assert len(uncompiled) == 4
+    has_other_weights = uncompiled[3]["aot_inductor.metadata"] != first
+    assert has_other_weights == (change in (change_one_weight, swap_two_weights))
+
+
+def test_models_share_no_compiled_code(uncompiled: list[dict[str, object]]) -> None:
+    model = make_pair("llama").target
+    models = model, deepcopy(model)
+    codes = set()
+    for model in models:
+        call = CompiledModel(model)
+        codes |= {id(code.__code__) for code in (call._many, call._few)}
+    assert len(codes) == 4
+
+
+def test_what_cannot_be_packed_runs_without(
+    uncompiled: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_pair("llama").target
+    call = CompiledModel(model)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise torch._inductor.exc.InductorError(ValueError("no kernel"), None)
+
+    monkeypatch.setattr(call, "_few", refuse)
+    ids = torch.tensor([[5, 9, 3]])
+    for _ in range(2):
+        found = call(input_ids=ids).logits
+        torch.testing.assert_close(found, model(ids).logits, rtol=1e-4, atol=1e-4)
+    assert call._few is None
+    assert torch.backends.mkldnn.enabled
+    assert not torch._inductor.config.freezing
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method.*:DeprecationWarning")
+def test_packed_weights_are_those_of_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's cache on disk takes packed weights of the same shapes for the same weights."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    ids = torch.tensor([[5, 9, 3, 7]])
+    for seed in (1, 2):
+        torch.compiler.reset()  # forgets what is compiled, as another process would
+        model = deepcopy(make_pair("llama").target)
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight += 0.1 * torch.randn_like(weight)
+        with torch.inference_mode():
+            call = CompiledModel(model)
+            assert call._few is not None
+            found = call(input_ids=ids, use_cache=False).logits
+            expected = model(ids, use_cache=False).logits
+            torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+            assert call._few is not None, "it was packed"
 
 
 def test_copies_are_those_of_the_weights_at_the_start_of_a_run(

@@ -35,6 +35,11 @@ class Access:
     contiguous: bool = False
     writing: Tensor | None = None
 
+    @property
+    def kind(self) -> tuple[bool, ...]:
+        """What decides how `SlabLayer.update` goes about it."""
+        return self.dense, self.order is None, self.contiguous, self.writing is None
+
     def on(self, device: torch.device) -> "Access":
         """Return a copy for a layer on another device than the inputs, as with a device_map."""
         if self.rows.device == device:
