@@ -86,11 +86,9 @@ class CompiledModel:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        on_cpu = next(model.parameters()).device.type == "cpu"
-        self._copies = transposed_weights(model) if on_cpu else []
-        few_bytes = sum(copy.nbytes for _, copy in self._copies)
-        packs = bool(self._copies) and few_bytes <= MAX_PACKED_BYTES
-        self._many, self._few = _compiled_once(model, on_cpu, packs)
+        self._copies = transposed_weights(model) if _is_on_cpu(model) else []
+        self._many: Callable[..., Any] | None = None  # before the first call
+        self._few: Callable[..., Any] | None = None
         self._seen: set[object] = set()
         # Two lanes share this object. One that restored the weights of the other would keep copies.
         self._lock = Lock()
@@ -99,6 +97,8 @@ class CompiledModel:
         """Return the model's output."""
         kind = _kind(arguments)
         with self._lock:
+            if self._many is None:
+                self._many, self._few = _compiled_once(self._model, self._copies)
             few = self._few is not None and arguments["input_ids"].numel() <= FEW_TOKENS
             if kind in self._seen:
                 # A variant may be missing after all. It is compiled below.
@@ -126,6 +126,7 @@ class CompiledModel:
     def _run(self, arguments: dict[str, Any], few: bool) -> Any:
         if few and self._few is not None:
             return self._few(self._model, **arguments)
+        assert self._many is not None
         originals = [parameters["weight"] for parameters, _ in self._copies]
         try:
             for parameters, copy in self._copies:
@@ -161,18 +162,20 @@ def _settings(packs: bool) -> Iterator[None]:
 
 
 def _compiled_once(
-    model: nn.Module, on_cpu: bool, packs: bool
+    model: nn.Module, copies: Sequence[tuple[object, nn.Parameter]]
 ) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
     """Return what calls a model of this very state compiled; the model is its first argument.
 
-    The first is for any number of tokens. The second, for few, has the weights inside; None without
-    `packs`.
+    The first is for any number of tokens. The second, for few, has the weights inside; None where
+    that gains nothing. The state includes the attention that a run sets, so the model is to be in
+    that of its forwards.
     """
+    packs = bool(copies) and sum(copy.nbytes for _, copy in copies) <= MAX_PACKED_BYTES
     state = _state(model, packs)
     known = _known.get(model)
     if known is None or known[0] != state:
         options: dict[str, Any] = {"guard_filter_fn": _without_modules}
-        if on_cpu:
+        if _is_on_cpu(model):
             options["cpp_wrapper"] = True
         many = torch.compile(_own_code(), options=options)
         few = None
@@ -228,6 +231,10 @@ def _state(model: nn.Module, with_values: bool) -> list[Any]:
     config = getattr(model, "config", None)
     settings = repr(vars(config)) if config is not None else None
     return [describe(model), functions, kinds, settings, sums]
+
+
+def _is_on_cpu(model: nn.Module) -> bool:
+    return next(model.parameters()).device.type == "cpu"
 
 
 def transposed_weights(
