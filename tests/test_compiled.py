@@ -66,6 +66,15 @@ def add_hook(model: PreTrainedModel) -> None:
     model.model.layers[0].register_forward_hook(lambda *_: None)
 
 
+def replace_hook(model: PreTrainedModel) -> None:
+    hooks = model.model.layers[1]._forward_hooks
+    hooks[next(iter(hooks))] = lambda *_: None
+
+
+def choose_other_adapter(model: PreTrainedModel) -> None:
+    model.model.layers[0]._active_adapter[0] = "other"
+
+
 def change_setting(model: PreTrainedModel) -> None:
     model.config._attn_implementation = "eager"
 
@@ -83,14 +92,25 @@ def swap_two_weights(model: PreTrainedModel) -> None:
     rows[[0, 1]] = rows[[1, 0]].clone()
 
 
-@pytest.mark.parametrize(
-    "change", [add_hook, change_setting, change_forward, change_one_weight, swap_two_weights]
-)
+CHANGES = [
+    add_hook,
+    replace_hook,
+    choose_other_adapter,
+    change_setting,
+    change_forward,
+    change_one_weight,
+    swap_two_weights,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_model_is_compiled_again(
     change: Callable[[PreTrainedModel], None], uncompiled: list[dict[str, object]]
 ) -> None:
     """Calls do not check modules and weights, so a run does when it begins."""
     model = deepcopy(make_pair("llama").target)
+    model.model.layers[0]._active_adapter = ["default"]  # as peft names its choice
+    model.model.layers[1].register_forward_hook(lambda *_: None)
     ids = torch.tensor([[5, 9, 3]])
     for _ in range(2):
         CompiledModel(model)(input_ids=ids)
@@ -101,6 +121,16 @@ def test_a_changed_model_is_compiled_again(
     assert len(uncompiled) == 4
     has_other_weights = uncompiled[3]["aot_inductor.metadata"] != first
     assert has_other_weights == (change in (change_one_weight, swap_two_weights))
+
+
+def test_a_larger_model_is_not_packed(
+    uncompiled: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "MAX_PACKED_BYTES", 1)
+    call = CompiledModel(make_pair("llama").target)
+    call(input_ids=torch.tensor([[5, 9, 3]]))
+    assert call._few is None
+    assert len(uncompiled) == 1
 
 
 def test_models_share_no_compiled_code(uncompiled: list[dict[str, object]]) -> None:

@@ -14,6 +14,7 @@ import pandas as pd
 
 from specviz.bench.equal_lines import LINES, Side
 from specviz.bench.table import check_table, names, sections
+from specviz.util.files import as_saved
 from specviz.util.validate import require_choice, require_list
 
 
@@ -74,7 +75,8 @@ def comparisons(table: pd.DataFrame, lines: Sequence[str] = tuple(LINES)) -> lis
     for i, line in enumerate(lines):
         require_choice(f"lines[{i}]", line, LINES)
     found: list[MethodComparison] = []
-    for heading, section in sections(table):
+    # Reasons show fewer digits. They are to be the same before and after the table is saved.
+    for heading, section in sections(as_saved(table)):
         section = section.assign(
             name=names(section), method=[method_of(e) for e in section.itertuples()]
         )

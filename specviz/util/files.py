@@ -184,3 +184,9 @@ def save_measured(
         partial.write_bytes(table.to_csv(index=False, float_format="%.5g").encode())
         write(conditions_path, (json.dumps(conditions, indent=2) + "\n").encode())
     return [path, conditions_path]
+
+
+def as_saved(table: "pd.DataFrame") -> "pd.DataFrame":
+    """Return the table with the digits that `save_measured` writes."""
+    floats = table.select_dtypes("float")
+    return table.assign(**floats.map(lambda value: float(f"{value:.5g}")))

@@ -4,12 +4,13 @@ Contract: the model itself stays as it is between forwards. Not known here: cach
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
+from functools import partial
 from hashlib import sha256
 from itertools import count
 from threading import Lock
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
 from zlib import crc32
@@ -18,7 +19,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from specviz.engine.models.layers import describe, find_layers
+from specviz.engine.models.layers import find_layers
 
 # Compiled variants of a model's code (one row or many, one token a row or more, ...). Torch's
 # default is too low.
@@ -214,23 +215,43 @@ def _own_code() -> Callable[..., Any]:
 
 
 def _state(model: nn.Module, with_values: bool) -> list[Any]:
-    """Return what compiled code depends on: modules, hooks, settings, and kinds of weights.
+    """Return what compiled code depends on: modules, their attributes, settings, kinds of weights.
 
     The last entry has a checksum of each weight, if `with_values`.
     """
+    modules = []
+    for name, module in model.named_modules():
+        modules.append((name, type(module)))
+        for key, value in vars(module).items():
+            if key not in ("_parameters", "_buffers", "_modules"):
+                modules.append((key, _comparable(value)))
     kinds, sums = [], []
     for name, weight in [*model.named_parameters(), *model.named_buffers()]:
         kind = weight.shape, weight.stride(), weight.dtype, weight.device, weight.requires_grad
         kinds.append((name, type(weight), kind))
         if with_values:
             values = weight.detach().contiguous().view(-1).view(torch.uint8)
-            sums.append(crc32(values.numpy().data))
-    functions = []
-    for module in model.modules():
-        functions += [value for value in vars(module).values() if isinstance(value, FunctionType)]
+            sums.append(crc32(values.cpu().numpy().data))
     config = getattr(model, "config", None)
     settings = repr(vars(config)) if config is not None else None
-    return [describe(model), functions, kinds, settings, sums]
+    return [modules, kinds, settings, sums]
+
+
+def _comparable(value: Any) -> Any:
+    """Return of an attribute what can be compared, without a reference to the model."""
+    if isinstance(value, bool | int | float | str | None | FunctionType):
+        return value
+    if isinstance(value, MethodType):
+        return value.__func__
+    if isinstance(value, partial):
+        return value.func
+    if isinstance(value, Mapping):
+        return [(_comparable(key), _comparable(item)) for key, item in value.items()]
+    if isinstance(value, Set):
+        return sorted(map(str, value))
+    if isinstance(value, list | tuple):
+        return [_comparable(item) for item in value]
+    return type(value)
 
 
 def _is_on_cpu(model: nn.Module) -> bool:
