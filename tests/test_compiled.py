@@ -36,6 +36,7 @@ def test_weights_are_transposed_within_a_call_and_theirs_again_after_it(
     uncompiled: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiled, "FEW_TOKENS", 2)
+    monkeypatch.setattr(compiled, "_processor", lambda: None)
     model = make_pair("llama").target
     ids = torch.tensor([[5, 9, 3]])
     before = dict(model.named_parameters(remove_duplicate=False))
@@ -49,11 +50,12 @@ def test_weights_are_transposed_within_a_call_and_theirs_again_after_it(
     call(input_ids=ids[:, :2])
     assert strides[1:] == [(layer.in_features, 1)], "packed weights need no copies"
     hook.remove()
-    many, few = uncompiled
-    assert many["cpp_wrapper"]
-    assert "freezing" not in many
-    assert few["cpp_wrapper"]
-    assert few["freezing"]
+    plain, packed = uncompiled
+    assert plain["cpp_wrapper"]
+    assert "freezing" not in plain
+    assert packed["cpp_wrapper"]
+    assert packed["freezing"]
+    assert "cpp.march" not in packed
 
     with pytest.raises(ValueError, match="inputs_embeds"):
         call(input_ids=ids, inputs_embeds=torch.zeros(1, 3, 8))
@@ -114,7 +116,7 @@ def test_a_changed_model_is_compiled_again(
     ids = torch.tensor([[5, 9, 3]])
     for _ in range(2):
         CompiledModel(model)(input_ids=ids)
-    assert len(uncompiled) == 2, "the code for many tokens, and for few"
+    assert len(uncompiled) == 2, "the code with packed weights, and without"
     first = uncompiled[1]["aot_inductor.metadata"]
     change(model)
     CompiledModel(model)(input_ids=ids)
@@ -129,8 +131,49 @@ def test_a_larger_model_is_not_packed(
     monkeypatch.setattr(compiled, "MAX_PACKED_BYTES", 1)
     call = CompiledModel(make_pair("llama").target)
     call(input_ids=torch.tensor([[5, 9, 3]]))
-    assert call._few is None
+    assert call._packed is None
     assert len(uncompiled) == 1
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "is_gcc", "march", "expected"),
+    [
+        ("Linux", "x86_64", True, None, "native -fno-early-inlining"),
+        ("Linux", "x86_64", True, "x86-64-v3", "x86-64-v3 -fno-early-inlining"),
+        ("Linux", "x86_64", True, "", None),
+        ("Linux", "x86_64", False, None, None),
+        ("Linux", "aarch64", True, None, None),
+        ("Darwin", "x86_64", True, None, None),
+    ],
+)
+def test_gcc_inlines_late_where_torch_can_pass_it_on(
+    system: str,
+    machine: str,
+    is_gcc: bool,
+    march: str | None,
+    expected: str | None,
+    uncompiled: list[dict[str, object]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With that flag, packed weights are the faster ones for any number of tokens."""
+    monkeypatch.setattr("platform.system", lambda: system)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr("torch._inductor.cpp_builder.is_gcc", lambda: is_gcc)
+    monkeypatch.setattr("torch._inductor.config.cpp.march", march, raising=False)
+    monkeypatch.setattr(compiled, "FEW_TOKENS", 2)
+    call = CompiledModel(make_pair("llama").target)
+    call(input_ids=torch.tensor([[5, 9, 3]]))
+    assert uncompiled[1].get("cpp.march") == expected
+    assert (call._copies is None) == (expected is not None), "copies are made where they are read"
+
+
+def test_templates_of_kernels_are_parsed_once() -> None:
+    kernels = torch._inductor.codegen.common.KernelTemplate
+    parse = kernels._template_from_string
+    with compiled._settings(packs=True):
+        first = kernels._template_from_string("{{x}}")
+        assert kernels._template_from_string("{{x}}") is first
+    assert kernels._template_from_string is parse
 
 
 def test_models_share_no_compiled_code(uncompiled: list[dict[str, object]]) -> None:
@@ -140,7 +183,7 @@ def test_models_share_no_compiled_code(uncompiled: list[dict[str, object]]) -> N
     for model in models:
         call = CompiledModel(model)
         call(input_ids=torch.tensor([[5, 9, 3]]))
-        codes |= {id(code.__code__) for code in (call._many, call._few)}
+        codes |= {id(code.__code__) for code in (call._plain, call._packed)}
     assert len(codes) == 4
 
 
@@ -155,11 +198,11 @@ def test_what_cannot_be_packed_runs_without(
 
     ids = torch.tensor([[5, 9, 3]])
     call(input_ids=ids[:, :1])
-    monkeypatch.setattr(call, "_few", refuse)
+    monkeypatch.setattr(call, "_packed", refuse)
     for _ in range(2):
         found = call(input_ids=ids).logits
         torch.testing.assert_close(found, model(ids).logits, rtol=1e-4, atol=1e-4)
-    assert call._few is None
+    assert call._packed is None
     assert torch.backends.mkldnn.enabled
     assert not torch._inductor.config.freezing
 
@@ -183,7 +226,7 @@ def test_packed_weights_are_those_of_now(tmp_path: Path, monkeypatch: pytest.Mon
             found = call(input_ids=ids, use_cache=False).logits
             expected = model(ids, use_cache=False).logits
             torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
-            assert call._few is not None, "it was packed"
+            assert call._packed is not None, "it was packed"
 
 
 def test_copies_are_those_of_the_weights_at_the_start_of_a_run(

@@ -91,8 +91,8 @@ def generate(
             the same, near ties apart: captured windows are rounded up. A recorded run is not
             captured.
         compile: compile the models' forwards of a round with torch.compile, on a GPU layer by layer
-            (on a CPU it needs a C++ compiler). New shapes of a round, one row in place of many for
-            instance, then take some seconds each, a minute in all.
+            (on a CPU it needs a C++ compiler). New kinds of forwards, one row in place of many for
+            instance, then take 10 to 60 s each. Torch keeps what is compiled on disk.
         num_threads: CPU threads that torch computes with during the run. None: 1 or torch's own
             number, whichever is faster for these models at this moment, which takes 0.2 s at the
             first run to find out; with `deterministic` or `compile`, torch's own number.

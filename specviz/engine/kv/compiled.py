@@ -3,37 +3,49 @@
 Contract: the model itself stays as it is between forwards. Not known here: caches and masks.
 """
 
+import platform
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from itertools import count
 from threading import Lock
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
-from zlib import crc32
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from specviz.engine.kv.model_state import state_of
 from specviz.engine.models.layers import find_layers
 
 # Compiled variants of a model's code (one row or many, one token a row or more, ...). Torch's
 # default is too low.
 VARIANTS = 64
-# The window grows in every round. Code for its first size alone would be compiled for nothing.
-GROWING = "L['arguments']['attention_mask'],L['arguments']['past_key_values'].access.window"
+# Their sizes change between rounds. Code for the first sizes alone would be compiled for nothing.
+ARGUMENTS = ("input_ids", "position_ids", "attention_mask")
+ACCESS = ("rows", "slots", "order", "writing", "window")
+VARYING = ",".join(
+    [f"L['arguments']['{name}']" for name in ARGUMENTS]
+    + [f"L['arguments']['past_key_values'].access.{name}" for name in ACCESS]
+)
 # Above this, a copy of the weights costs more memory than its speed is worth.
 MAX_COPIED_BYTES = 1 << 30
 
 # Each shape that is compiled for few tokens has packed weights of its own.
 MAX_PACKED_BYTES = 1 << 28
-# Up to so many tokens, the compiler's own kernels are the faster ones; see docs/results.md.
-FEW_TOKENS = 16
 PACKING = {"freezing": True, "max_autotune_gemm": True, "max_autotune_gemm_backends": "CPP"}
+# GCC would inline parts of the compiler's own kernels so early that their sums stay in memory. A
+# product of 8 rows then takes twice as long.
+LATE_INLINING = "-fno-early-inlining"
+# Without that flag those kernels are the faster ones up to so many tokens; see docs/results.md.
+FEW_TOKENS = 16
+
+Copy = tuple[dict[str, nn.Parameter | None], nn.Parameter]
 
 # How each model was compiled, with the state that it had then.
 _known: WeakKeyDictionary[
@@ -80,16 +92,17 @@ class CompiledLayers:
 class CompiledModel:
     """Calls a model through torch.compile.
 
-    On a CPU, calls go through C++ instead of Python. In float32, a forward of few tokens runs with
-    kernels of the compiler's own and weights that are packed for them; one of more tokens reads
-    copies of the weights that are transposed. docs/results.md has the measurements.
+    On a CPU, calls go through C++ instead of Python. In float32, forwards run with kernels of the
+    compiler's own and weights that are packed for them. Where that is not possible, or not faster,
+    they read copies of the weights that are transposed. docs/results.md has the measurements.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._copies = transposed_weights(model) if _is_on_cpu(model) else []
-        self._many: Callable[..., Any] | None = None  # before the first call
-        self._few: Callable[..., Any] | None = None
+        self._copies: list[Copy] | None = None  # before they are needed
+        self._packs_many = _is_on_cpu(model) and _processor() is not None
+        self._plain: Callable[..., Any] | None = None  # before the first call
+        self._packed: Callable[..., Any] | None = None
         self._seen: set[object] = set()
         # Two lanes share this object. One that restored the weights of the other would keep copies.
         self._lock = Lock()
@@ -98,44 +111,57 @@ class CompiledModel:
         """Return the model's output."""
         kind = _kind(arguments)
         with self._lock:
-            if self._many is None:
-                self._many, self._few = _compiled_once(self._model, self._copies)
-            few = self._few is not None and arguments["input_ids"].numel() <= FEW_TOKENS
+            if self._plain is None:
+                self._plain, self._packed = _compiled_once(self._model)
+            is_quick = self._packs_many or arguments["input_ids"].numel() <= FEW_TOKENS
+            packed = self._packed is not None and is_quick
             if kind in self._seen:
                 # A variant may be missing after all. It is compiled below.
                 with suppress(torch._inductor.exc.InductorError):
-                    return self._run(arguments, few)
+                    return self._run(arguments, packed)
             with _compiler:
-                return self._compile_and_run(kind, arguments, few)
+                return self._compile_and_run(kind, arguments, packed)
 
-    def _compile_and_run(self, kind: object, arguments: dict[str, Any], few: bool) -> Any:
-        if few:
+    def _compile_and_run(self, kind: object, arguments: dict[str, Any], packed: bool) -> Any:
+        if packed:
             try:
                 with _settings(packs=True):
-                    output = self._run(arguments, few)
+                    output = self._run(arguments, packed)
                 self._seen.add(kind)
                 return output
             except torch._inductor.exc.InductorError:
                 # Its own kernels take weights alone; some models multiply what they have computed.
-                self._few = None
+                self._packed = None
                 self._seen.clear()
         with _settings(packs=False):
-            output = self._run(arguments, few=False)
+            output = self._run(arguments, packed=False)
         self._seen.add(kind)
         return output
 
-    def _run(self, arguments: dict[str, Any], few: bool) -> Any:
-        if few and self._few is not None:
-            return self._few(self._model, **arguments)
-        assert self._many is not None
+    def _run(self, arguments: dict[str, Any], packed: bool) -> Any:
+        if packed and self._packed is not None:
+            return self._packed(self._model, **arguments)
+        assert self._plain is not None
+        if self._copies is None:
+            self._copies = transposed_weights(self._model)
         originals = [parameters["weight"] for parameters, _ in self._copies]
         try:
             for parameters, copy in self._copies:
                 parameters["weight"] = copy
-            return self._many(self._model, **arguments)
+            return self._plain(self._model, **arguments)
         finally:
             for (parameters, _), original in zip(self._copies, originals, strict=True):
                 parameters["weight"] = original
+
+
+def _processor() -> str | None:
+    """Return the processor to compile for, and LATE_INLINING; None where torch takes no flag."""
+    builder: Any = import_module("torch._inductor.cpp_builder")  # not before it is needed
+    given = getattr(torch._inductor.config.cpp, "march", "")
+    is_usual = platform.system() == "Linux" and platform.machine() == "x86_64"
+    if not is_usual or given == "" or not builder.is_gcc():
+        return None
+    return f"{given or 'native'} {LATE_INLINING}"
 
 
 def _kind(arguments: dict[str, Any]) -> tuple[object, ...]:
@@ -145,14 +171,30 @@ def _kind(arguments: dict[str, Any]) -> tuple[object, ...]:
 
 
 @contextmanager
+def _parsing_once() -> Iterator[None]:
+    """Keep the templates of kernels. Torch parses them for each layer, a fifth of its time."""
+    kernels: Any = import_module("torch._inductor.codegen.common").KernelTemplate
+    parse = getattr(kernels, "_template_from_string", None)
+    if parse is None:
+        yield
+        return
+    kernels._template_from_string = staticmethod(cache(parse))
+    try:
+        yield
+    finally:
+        kernels._template_from_string = staticmethod(parse)
+
+
+@contextmanager
 def _settings(packs: bool) -> Iterator[None]:
     """Set what the compiler needs. The settings are global, and not only ours."""
     sources: Any = torch.compiler.config
     with_onednn = torch._C._get_mkldnn_enabled()
     with (
         torch._dynamo.config.patch(recompile_limit=VARIANTS),
-        sources.patch(dynamic_sources=GROWING),
+        sources.patch(dynamic_sources=VARYING),
         torch._inductor.config.patch(freezing=packs),
+        _parsing_once(),
     ):
         try:
             # What oneDNN packs cannot be kept on disk: every process would compile it again.
@@ -162,30 +204,30 @@ def _settings(packs: bool) -> Iterator[None]:
             torch._C._set_mkldnn_enabled(with_onednn)
 
 
-def _compiled_once(
-    model: nn.Module, copies: Sequence[tuple[object, nn.Parameter]]
-) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+def _compiled_once(model: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
     """Return what calls a model of this very state compiled; the model is its first argument.
 
-    The first is for any number of tokens. The second, for few, has the weights inside; None where
-    that gains nothing. The state includes the attention that a run sets, so the model is to be in
-    that of its forwards.
+    The second has packed weights inside; it is None where that is not possible. The state includes
+    the attention that a run sets, so the model is to be in that of its forwards.
     """
-    packs = bool(copies) and sum(copy.nbytes for _, copy in copies) <= MAX_PACKED_BYTES
-    state = _state(model, packs)
+    packs = 0 < sum(layer.weight.nbytes for layer in _layers(model)) <= MAX_PACKED_BYTES
+    state = state_of(model, packs)
     known = _known.get(model)
     if known is None or known[0] != state:
         options: dict[str, Any] = {"guard_filter_fn": _without_modules}
         if _is_on_cpu(model):
             options["cpp_wrapper"] = True
-        many = torch.compile(_own_code(), options=options)
-        few = None
+        plain = torch.compile(_own_code(), options=options)
+        packed = None
         if packs:
             # Torch keeps packed weights on disk under a key that leaves out their values.
             values = sha256(repr(state[-1]).encode()).hexdigest()
             options = {**options, **PACKING, "aot_inductor.metadata": {"weights": values}}
-            few = torch.compile(_own_code(), options=options)
-        known = state, many, few
+            processor = _processor()
+            if processor is not None:
+                options["cpp.march"] = processor
+            packed = torch.compile(_own_code(), options=options)
+        known = state, plain, packed
         _known[model] = known
     return known[1:]
 
@@ -214,62 +256,17 @@ def _own_code() -> Callable[..., Any]:
     return FunctionType(call.__code__.replace(co_name=name), globals(), name)
 
 
-def _state(model: nn.Module, with_values: bool) -> list[Any]:
-    """Return what compiled code depends on: modules, their attributes, settings, kinds of weights.
-
-    The last entry has a checksum of each weight, if `with_values`.
-    """
-    modules = []
-    for name, module in model.named_modules():
-        modules.append((name, type(module)))
-        for key, value in vars(module).items():
-            if key not in ("_parameters", "_buffers", "_modules"):
-                modules.append((key, _comparable(value)))
-    kinds, sums = [], []
-    for name, weight in [*model.named_parameters(), *model.named_buffers()]:
-        kind = weight.shape, weight.stride(), weight.dtype, weight.device, weight.requires_grad
-        kinds.append((name, type(weight), kind))
-        if with_values:
-            values = weight.detach().contiguous().view(-1).view(torch.uint8)
-            sums.append(crc32(values.cpu().numpy().data))
-    config = getattr(model, "config", None)
-    settings = repr(vars(config)) if config is not None else None
-    return [modules, kinds, settings, sums]
-
-
-def _comparable(value: Any) -> Any:
-    """Return of an attribute what can be compared, without a reference to the model."""
-    if isinstance(value, bool | int | float | str | None | FunctionType):
-        return value
-    if isinstance(value, MethodType):
-        return value.__func__
-    if isinstance(value, partial):
-        return value.func
-    if isinstance(value, Mapping):
-        return [(_comparable(key), _comparable(item)) for key, item in value.items()]
-    if isinstance(value, Set):
-        return sorted(map(str, value))
-    if isinstance(value, list | tuple):
-        return [_comparable(item) for item in value]
-    return type(value)
-
-
 def _is_on_cpu(model: nn.Module) -> bool:
     return next(model.parameters()).device.type == "cpu"
 
 
-def transposed_weights(
-    model: nn.Module,
-) -> list[tuple[dict[str, nn.Parameter | None], nn.Parameter]]:
+def transposed_weights(model: nn.Module) -> list[Copy]:
     """Return the parameters of each linear layer in float32, with its weight laid out (in, out).
 
-    The weights keep their shape (out, in). There are none if they would take more than
+    The weights keep their shape (out, in). There are none on a GPU, or if they would take more than
     MAX_COPIED_BYTES.
     """
-    layers = []
-    for module in model.modules():
-        if type(module) is nn.Linear and module.weight.dtype == torch.float32:
-            layers.append(module)
+    layers = _layers(model)
     if sum(layer.weight.nbytes for layer in layers) > MAX_COPIED_BYTES:
         return []
     copies = []
@@ -277,3 +274,12 @@ def transposed_weights(
         weight = layer.weight.detach().t().contiguous().t()
         copies.append((layer._parameters, nn.Parameter(weight, layer.weight.requires_grad)))
     return copies
+
+
+def _layers(model: nn.Module) -> list[nn.Linear]:
+    """Return the linear layers whose products the compiler's kernels can take over."""
+    layers = []
+    for module in model.modules():
+        if type(module) is nn.Linear and module.weight.dtype == torch.float32:
+            layers.append(module)
+    return layers if _is_on_cpu(model) else []
