@@ -29,7 +29,7 @@ def settings(kind: str) -> dict[str, object]:
     if kind == "transposed":
         return {"MAX_PACKED_BYTES": 0}
     if kind == "packed":
-        return {"_processor": lambda: None}
+        return {"late_inlining": lambda: None}
     return {}
 
 

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from copy import deepcopy
+from importlib import import_module
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ from transformers import PreTrainedModel
 import specviz as sv
 from specviz.engine.kv import cache, compiled
 from specviz.engine.kv.compiled import CompiledLayers, CompiledModel, transposed_weights
+from specviz.engine.kv.compiler import compiler_settings
 from specviz.engine.models.layers import find_layers
 
 
@@ -36,7 +38,7 @@ def test_weights_are_transposed_within_a_call_and_theirs_again_after_it(
     uncompiled: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiled, "FEW_TOKENS", 2)
-    monkeypatch.setattr(compiled, "_processor", lambda: None)
+    monkeypatch.setattr(compiled, "late_inlining", lambda: None)
     model = make_pair("llama").target
     ids = torch.tensor([[5, 9, 3]])
     before = dict(model.named_parameters(remove_duplicate=False))
@@ -167,10 +169,34 @@ def test_gcc_inlines_late_where_torch_can_pass_it_on(
     assert (call._copies is None) == (expected is not None), "copies are made where they are read"
 
 
+def test_a_machine_without_a_compiler_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def find() -> str:
+        raise torch._inductor.exc.InvalidCxxCompiler
+
+    import_module("torch._inductor.cpp_builder")
+    monkeypatch.setattr("torch._inductor.cpp_builder.get_cpp_compiler", find)
+    said = "^compile=True needs a C\\+\\+ compiler on a CPU, and torch found none; install g\\+\\+"
+    pair = make_pair("llama")
+    forwards = 0
+
+    def count(*_: object) -> None:
+        nonlocal forwards
+        forwards += 1
+
+    hooks = [model.register_forward_hook(count) for model in (pair.target, pair.draft)]
+    with pytest.raises(ValueError, match=said):
+        sv.generate(pair, [[5, 9, 3]], max_new_tokens=4, compile=True, progress=False)
+    for hook in hooks:
+        hook.remove()
+    assert forwards == 0
+
+
 def test_templates_of_kernels_are_parsed_once() -> None:
     kernels = torch._inductor.codegen.common.KernelTemplate
     parse = kernels._template_from_string
-    with compiled._settings(packs=True):
+    with compiler_settings(packs=True):
         first = kernels._template_from_string("{{x}}")
         assert kernels._template_from_string("{{x}}") is first
     assert kernels._template_from_string is parse

@@ -3,13 +3,10 @@
 Contract: the model itself stays as it is between forwards. Not known here: caches and masks.
 """
 
-import platform
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import cache
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
-from importlib import import_module
 from itertools import count
 from threading import Lock
 from types import FunctionType
@@ -20,29 +17,23 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from specviz.engine.kv.compiler import (
+    PACKING,
+    VARIANTS,
+    compiler_settings,
+    late_inlining,
+    require_compiler,
+)
 from specviz.engine.kv.model_state import state_of
 from specviz.engine.models.layers import find_layers
 
-# Compiled variants of a model's code (one row or many, one token a row or more, ...). Torch's
-# default is too low.
-VARIANTS = 64
-# Their sizes change between rounds. Code for the first sizes alone would be compiled for nothing.
-ARGUMENTS = ("input_ids", "position_ids", "attention_mask")
-ACCESS = ("rows", "slots", "order", "writing", "window")
-VARYING = ",".join(
-    [f"L['arguments']['{name}']" for name in ARGUMENTS]
-    + [f"L['arguments']['past_key_values'].access.{name}" for name in ACCESS]
-)
 # Above this, a copy of the weights costs more memory than its speed is worth.
 MAX_COPIED_BYTES = 1 << 30
 
-# Each shape that is compiled for few tokens has packed weights of its own.
+# Each kind of forward that is compiled has packed weights of its own.
 MAX_PACKED_BYTES = 1 << 28
-PACKING = {"freezing": True, "max_autotune_gemm": True, "max_autotune_gemm_backends": "CPP"}
-# GCC would inline parts of the compiler's own kernels so early that their sums stay in memory. A
-# product of 8 rows then takes twice as long.
-LATE_INLINING = "-fno-early-inlining"
-# Without that flag those kernels are the faster ones up to so many tokens; see docs/results.md.
+# Where GCC cannot be told to inline late, packed weights are the faster ones up to so many tokens;
+# see docs/results.md.
 FEW_TOKENS = 16
 
 Copy = tuple[dict[str, nn.Parameter | None], nn.Parameter]
@@ -56,7 +47,13 @@ _compiler = Lock()  # for the compiler's settings, which are those of all thread
 
 
 def compiled(model: PreTrainedModel) -> Callable[..., Any]:
-    """Return what calls the model through torch.compile."""
+    """Return what calls the model through torch.compile.
+
+    Raises:
+        ValueError: the model is on a CPU, and torch finds no C++ compiler.
+    """
+    if model.device.type == "cpu":
+        require_compiler()
     found = None if model.device.type == "cpu" else find_layers(model)
     return CompiledModel(model) if found is None else CompiledLayers(model, found[1])
 
@@ -76,8 +73,8 @@ class CompiledLayers:
     def __call__(self, **arguments: Any) -> Any:
         """Return the model's output."""
         # Layers have numbers, and code that is compiled for one number would serve one layer.
-        settings = {"recompile_limit": VARIANTS, "allow_unspec_int_on_nn_module": True}
-        with torch._dynamo.config.patch(settings), warnings.catch_warnings():
+        limits = {"recompile_limit": VARIANTS, "allow_unspec_int_on_nn_module": True}
+        with torch._dynamo.config.patch(limits), warnings.catch_warnings():
             # It advises products of 10 instead of 23 bits, which change texts.
             warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
             try:
@@ -100,7 +97,7 @@ class CompiledModel:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._copies: list[Copy] | None = None  # before they are needed
-        self._packs_many = _is_on_cpu(model) and _processor() is not None
+        self._packs_many = _is_on_cpu(model) and late_inlining() is not None
         self._plain: Callable[..., Any] | None = None  # before the first call
         self._packed: Callable[..., Any] | None = None
         self._seen: set[object] = set()
@@ -125,7 +122,7 @@ class CompiledModel:
     def _compile_and_run(self, kind: object, arguments: dict[str, Any], packed: bool) -> Any:
         if packed:
             try:
-                with _settings(packs=True):
+                with compiler_settings(packs=True):
                     output = self._run(arguments, packed)
                 self._seen.add(kind)
                 return output
@@ -133,7 +130,7 @@ class CompiledModel:
                 # Its own kernels take weights alone; some models multiply what they have computed.
                 self._packed = None
                 self._seen.clear()
-        with _settings(packs=False):
+        with compiler_settings(packs=False):
             output = self._run(arguments, packed=False)
         self._seen.add(kind)
         return output
@@ -154,54 +151,10 @@ class CompiledModel:
                 parameters["weight"] = original
 
 
-def _processor() -> str | None:
-    """Return the processor to compile for, and LATE_INLINING; None where torch takes no flag."""
-    builder: Any = import_module("torch._inductor.cpp_builder")  # not before it is needed
-    given = getattr(torch._inductor.config.cpp, "march", "")
-    is_usual = platform.system() == "Linux" and platform.machine() == "x86_64"
-    if not is_usual or given == "" or not builder.is_gcc():
-        return None
-    return f"{given or 'native'} {LATE_INLINING}"
-
-
 def _kind(arguments: dict[str, Any]) -> tuple[object, ...]:
     """Return what the code for a call depends on, except for the window."""
     access = getattr(arguments.get("past_key_values"), "access", None)
     return arguments["input_ids"].shape, len(arguments), None if access is None else access.kind
-
-
-@contextmanager
-def _parsing_once() -> Iterator[None]:
-    """Keep the templates of kernels. Torch parses them for each layer, a fifth of its time."""
-    kernels: Any = import_module("torch._inductor.codegen.common").KernelTemplate
-    parse = getattr(kernels, "_template_from_string", None)
-    if parse is None:
-        yield
-        return
-    kernels._template_from_string = staticmethod(cache(parse))
-    try:
-        yield
-    finally:
-        kernels._template_from_string = staticmethod(parse)
-
-
-@contextmanager
-def _settings(packs: bool) -> Iterator[None]:
-    """Set what the compiler needs. The settings are global, and not only ours."""
-    sources: Any = torch.compiler.config
-    with_onednn = torch._C._get_mkldnn_enabled()
-    with (
-        torch._dynamo.config.patch(recompile_limit=VARIANTS),
-        sources.patch(dynamic_sources=VARYING),
-        torch._inductor.config.patch(freezing=packs),
-        _parsing_once(),
-    ):
-        try:
-            # What oneDNN packs cannot be kept on disk: every process would compile it again.
-            torch._C._set_mkldnn_enabled(with_onednn and not packs)
-            yield
-        finally:
-            torch._C._set_mkldnn_enabled(with_onednn)
 
 
 def _compiled_once(model: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
@@ -223,7 +176,7 @@ def _compiled_once(model: nn.Module) -> tuple[Callable[..., Any], Callable[..., 
             # Torch keeps packed weights on disk under a key that leaves out their values.
             values = sha256(repr(state[-1]).encode()).hexdigest()
             options = {**options, **PACKING, "aot_inductor.metadata": {"weights": values}}
-            processor = _processor()
+            processor = late_inlining()
             if processor is not None:
                 options["cpp.march"] = processor
             packed = torch.compile(_own_code(), options=options)
