@@ -84,6 +84,8 @@ class CachedHead(CachedModel):
 
     def _read(self, feed: Feed, features: Tensor, **arguments: Any) -> Tensor:
         arguments |= self._arguments(feed, dense=True)
+        if self._call is not self.model:
+            features = features.clone()  # compiled code for a view would depend on its offset
         with self._attending():
             output = self._call(features=features, **arguments)
         self.own = output.hidden

@@ -16,7 +16,7 @@ import torch
 # default is too low.
 VARIANTS = 64
 # Their sizes change between rounds. Code for the first sizes alone would be compiled for nothing.
-ARGUMENTS = ("input_ids", "position_ids", "attention_mask")
+ARGUMENTS = ("input_ids", "position_ids", "attention_mask", "features")
 ACCESS = ("rows", "slots", "order", "writing", "window")
 VARYING = ",".join(
     [f"L['arguments']['{name}']" for name in ARGUMENTS]
