@@ -193,6 +193,26 @@ def test_a_machine_without_a_compiler_is_told_what_to_install(
     assert forwards == 0
 
 
+def test_a_head_reads_features_that_lie_at_the_start_of_their_memory(
+    embedded: sv.Pair, uncompiled: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled code for a view depends on its offset, so each offset would be compiled for."""
+    offsets = []
+    call = CompiledModel.__call__
+
+    def observed(self: CompiledModel, **arguments: object) -> object:
+        features = arguments.get("features")
+        if isinstance(features, torch.Tensor):
+            offsets.append(features.storage_offset())
+        return call(self, **arguments)
+
+    monkeypatch.setattr(CompiledModel, "__call__", observed)
+    options = {"drafter": "eagle3", "num_draft_tokens": 3, "max_new_tokens": 8, "progress": False}
+    sv.generate(embedded, sv.load_prompts()[:2], compile=True, **options)
+    assert len(offsets) > 3
+    assert set(offsets) == {0}
+
+
 def test_templates_of_kernels_are_parsed_once() -> None:
     kernels = torch._inductor.codegen.common.KernelTemplate
     parse = kernels._template_from_string
