@@ -173,9 +173,9 @@ def clip(
     """
     width = emitted.shape[1]
     is_eos = (emitted[:, :, None] == eos_token_ids).any(-1)  # (B, K+1)
-    up_to_eos = count_leading(~is_eos) + 1  # (B,), width + 1 without an EOS
-    # A finished row has no room, so it gains nothing and takes this path like any other.
-    limit = torch.minimum(up_to_eos, room)
+    # A finished row has no room, so it gains nothing and takes this path like any other. Without an
+    # EOS there are width + 1 tokens up to it.
+    limit = torch.minimum(count_leading(~is_eos) + 1, room)
 
     # accepted + 1: the target's own token follows the drafts that are kept.
     wanted = torch.minimum(accepted + 1, limit)

@@ -54,7 +54,8 @@ def compiled(model: PreTrainedModel) -> Callable[..., Any]:
     """
     if model.device.type == "cpu":
         require_compiler()
-    found = None if model.device.type == "cpu" else find_layers(model)
+        return CompiledModel(model)
+    found = find_layers(model)
     return CompiledModel(model) if found is None else CompiledLayers(model, found[1])
 
 
