@@ -62,8 +62,8 @@ BUGS = (
     Bug(
         name="eos-among-the-drafts",
         file="specviz/engine/accept.py",
-        old="up_to_eos = count_leading(~is_eos) + 1",
-        new="up_to_eos = count_leading(~is_eos | (torch.arange(width) < accepted[:, None])) + 1",
+        old="count_leading(~is_eos)",
+        new="count_leading(~is_eos | (torch.arange(width) < accepted[:, None]))",
         harm="a text goes on behind an EOS that was an accepted draft",
         tests="tests/test_accept.py",
     ),
