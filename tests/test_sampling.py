@@ -161,6 +161,15 @@ def test_under_gumbel_every_strategy_and_k_emits_the_same_tokens():
         assert found == expected[: len(found)], strategy
 
 
+def test_under_gumbel_padding_does_not_change_a_sample():
+    pair = make_pair("llama")
+    params = sv.SamplingParams(1.0, coupling="gumbel")
+    run = {"batch_size": 3, "num_draft_tokens": 2, "max_new_tokens": 8, "sampling": params}
+    expected = generate(pair, make_prompts(), strategy="autoregressive", **run).tokens
+    for strategy in ("masking", "eqspec", "inplace"):
+        assert generate(pair, make_prompts(), strategy=strategy, **run).tokens == expected, strategy
+
+
 def test_under_rejection_strategies_with_the_same_rounds_emit_the_same_tokens():
     for number, strategy in enumerate(SAME_ROUNDS):
         k = 1 + number % 3
