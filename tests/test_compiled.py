@@ -1,10 +1,11 @@
 """Compiled forwards: weights laid out for the products, on a model that stays as it is."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import pytest
@@ -12,11 +13,13 @@ import torch
 from conftest import generate, make_pair, make_prompts
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.models.llama import modeling_llama
 
 import specviz as sv
 from specviz.engine.kv import cache, compiled
 from specviz.engine.kv.compiled import CompiledLayers, CompiledModel, transposed_weights
 from specviz.engine.kv.compiler import compiler_settings
+from specviz.engine.kv.model_state import state_of
 from specviz.engine.models.layers import find_layers
 
 
@@ -26,7 +29,8 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
     asked: list[dict[str, object]] = []
 
     def compile(call: Callable[..., object], options: dict[str, object]) -> Callable[..., object]:
-        asked.append(options)
+        asked.append(dict(options))
+        options.clear()  # torch takes things out of it, too
         return call
 
     monkeypatch.setattr(torch, "compile", compile)
@@ -58,12 +62,36 @@ def test_weights_are_transposed_within_a_call_and_theirs_again_after_it(
     assert packed["cpp_wrapper"]
     assert packed["freezing"]
     assert "cpp.march" not in packed
+    assert plain["guard_filter_fn"] is packed["guard_filter_fn"] is compiled._of_arguments
 
     with pytest.raises(ValueError, match="inputs_embeds"):
         call(input_ids=ids, inputs_embeds=torch.zeros(1, 3, 8))
     after = dict(model.named_parameters(remove_duplicate=False))
     assert after.keys() == before.keys()
     assert all(after[name] is before[name] for name in before)
+
+
+@pytest.mark.slow
+def test_a_call_checks_its_arguments_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others take as long as half of a small model's forward."""
+    checked: list[str] = []
+
+    def observed(guards: Sequence[Any]) -> Sequence[bool]:
+        kept = of_arguments(guards)
+        checked.extend(guard.name for guard, is_kept in zip(guards, kept, strict=True) if is_kept)
+        return kept
+
+    of_arguments = compiled._of_arguments
+    torch.compiler.reset()
+    monkeypatch.setattr(compiled, "_of_arguments", observed)
+    monkeypatch.setattr(compiled, "_known", WeakKeyDictionary())
+    call = CompiledModel(make_pair("llama").target)
+    with torch.inference_mode():
+        call(input_ids=torch.tensor([[5, 9, 3]]), use_cache=False)
+    assert call._packed is not None, "it was packed"
+    assert "arguments['input_ids']" in checked
+    of_others = [name for name in checked if name and not name.startswith("arguments")]
+    assert not of_others
 
 
 def add_hook(model: PreTrainedModel) -> None:
@@ -96,6 +124,24 @@ def swap_two_weights(model: PreTrainedModel) -> None:
     rows[[0, 1]] = rows[[1, 0]].clone()
 
 
+def replace_function(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As libraries with faster kernels do."""
+    monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", lambda *_: None)
+
+
+def replace_method(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modeling_llama.LlamaMLP, "forward", lambda _, hidden: hidden)
+
+
+def replace_torchs_function(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nn.functional, "silu", lambda hidden: hidden)
+
+
+def add_global_hook(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks = dict(nn.modules.module._global_forward_hooks)
+    monkeypatch.setattr(nn.modules.module, "_global_forward_hooks", hooks | {0: print})
+
+
 CHANGES = [
     add_hook,
     replace_hook,
@@ -105,6 +151,22 @@ CHANGES = [
     change_one_weight,
     swap_two_weights,
 ]
+REPLACEMENTS = [replace_function, replace_method, replace_torchs_function, add_global_hook]
+
+
+@pytest.mark.parametrize("replace", REPLACEMENTS)
+def test_a_model_whose_code_was_replaced_has_another_state(
+    replace: Callable[[PreTrainedModel, pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Calls do not check functions and classes, so a run does when it begins."""
+    model = make_pair("llama").target
+    before = state_of(model, with_values=True)
+    assert state_of(model, with_values=True) == before
+    replace(model, monkeypatch)
+    assert state_of(model, with_values=True) != before
+    monkeypatch.undo()
+    assert state_of(model, with_values=True) == before
 
 
 @pytest.mark.parametrize("change", CHANGES)

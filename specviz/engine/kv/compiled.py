@@ -168,10 +168,11 @@ def _compiled_once(model: nn.Module) -> tuple[Callable[..., Any], Callable[..., 
     state = state_of(model, packs)
     known = _known.get(model)
     if known is None or known[0] != state:
-        options: dict[str, Any] = {"guard_filter_fn": _without_modules}
+        options: dict[str, Any] = {"guard_filter_fn": _of_arguments}
         if _is_on_cpu(model):
             options["cpp_wrapper"] = True
-        plain = torch.compile(_own_code(), options=options)
+        # A copy, because torch takes its filter out of what it is given.
+        plain = torch.compile(_own_code(), options=dict(options))
         packed = None
         if packs:
             # Torch keeps packed weights on disk under a key that leaves out their values.
@@ -186,21 +187,23 @@ def _compiled_once(model: nn.Module) -> tuple[Callable[..., Any], Callable[..., 
     return known[1:]
 
 
-def _without_modules(guards: Sequence[Any]) -> Sequence[bool]:
-    """Return which checks a call makes: all except those of the model's modules and weights.
+def _of_arguments(guards: Sequence[Any]) -> Sequence[bool]:
+    """Return which checks a call makes: those of its arguments and of PyTorch's own state.
 
-    Those take a fifth of a small model's forward. Within a run the model stays as it is, and a run
-    compares the model's state when it begins.
+    Not those of the model's modules and weights, nor of the functions and classes that its code
+    names: they take a quarter of a small model's forward. Within a run all that stays as it is, and
+    a run compares it when it begins, see `state_of`.
     """
-    kept: Sequence[bool] = torch.compiler.skip_guard_on_all_nn_modules_unsafe(guards)
-    return kept
+    without_modules = torch.compiler.skip_guard_on_all_nn_modules_unsafe(guards)
+    pairs = zip(guards, without_modules, strict=True)
+    return [kept and not guard.is_global for guard, kept in pairs]
 
 
 def _own_code() -> Callable[..., Any]:
     """Return a function that calls a model, with code of its own.
 
     The compiler keeps its variants by code. Two models that shared code would be told apart by the
-    checks that `_without_modules` leaves out.
+    checks that `_of_arguments` leaves out.
     """
 
     def call(model: nn.Module, **arguments: Any) -> Any:

@@ -3,18 +3,22 @@
 Contract: two states are equal only if the same code serves both. Not known here: the compiler.
 """
 
+import sys
 from collections.abc import Mapping, Set
 from functools import partial
-from types import FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, NoneType
 from typing import Any
 from zlib import crc32
 
 import torch
 from torch import nn
 
+# What is kept as it is: such values are compared by themselves, and hold no model.
+PLAIN = (bool, int, float, str, NoneType, type, FunctionType, BuiltinFunctionType)
+
 
 def state_of(model: nn.Module, with_values: bool) -> list[Any]:
-    """Return what compiled code depends on: modules, their attributes, settings, kinds of weights.
+    """Return what compiled code depends on: modules, attributes, settings, kinds of weights, files.
 
     The last entry has a checksum of each weight, if `with_values`.
     """
@@ -33,21 +37,40 @@ def state_of(model: nn.Module, with_values: bool) -> list[Any]:
             sums.append(crc32(values.cpu().numpy().data))
     config = getattr(model, "config", None)
     settings = repr(vars(config)) if config is not None else None
-    return [modules, kinds, settings, sums]
+    return [modules, kinds, settings, _code_of(model), sums]
+
+
+def _code_of(model: nn.Module) -> list[Any]:
+    """Return what the model's classes and their files define, which other libraries may replace.
+
+    Among it are the hooks that PyTorch calls for all modules.
+    """
+    classes: dict[type, None] = {}
+    for module in model.modules():
+        classes.update(dict.fromkeys(type(module).__mro__))
+    files = dict.fromkeys(sys.modules.get(kind.__module__) for kind in classes)
+    found = []
+    for place in [*classes, *files, nn.functional]:
+        if place not in (object, None, sys.modules["builtins"]):
+            names = [name for name in vars(place) if not name.startswith("__")]
+            found.append([(name, _comparable(vars(place)[name])) for name in names])
+    return found
 
 
 def _comparable(value: Any) -> Any:
     """Return of an attribute what can be compared, without a reference to the model."""
-    if isinstance(value, bool | int | float | str | None | FunctionType):
+    # Not `isinstance`, which asks the object, too: a configuration takes long to answer.
+    kind = type(value)
+    if issubclass(kind, PLAIN):
         return value
-    if isinstance(value, MethodType):
+    if kind is MethodType:
         return value.__func__
-    if isinstance(value, partial):
+    if issubclass(kind, partial):
         return value.func
-    if isinstance(value, Mapping):
+    if issubclass(kind, Mapping):
         return [(_comparable(key), _comparable(item)) for key, item in value.items()]
-    if isinstance(value, Set):
+    if issubclass(kind, Set):
         return sorted(map(str, value))
-    if isinstance(value, list | tuple):
+    if issubclass(kind, list | tuple):
         return [_comparable(item) for item in value]
-    return type(value)
+    return kind
