@@ -278,6 +278,62 @@ def test_a_head_reads_features_that_lie_at_the_start_of_their_memory(
     assert set(offsets) == {0}
 
 
+def calls_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+    """Return a list to which each compiled call appends its tokens a row, and a kind of tensor.
+
+    The kind is whether the tensor of its rows was made inside inference mode.
+    """
+    calls = []
+    call = CompiledModel.__call__
+
+    def observed(self: CompiledModel, **arguments: Any) -> object:
+        rows = arguments["past_key_values"].access.rows
+        calls.append((arguments["input_ids"].shape[1], rows.is_inference()))
+        return call(self, **arguments)
+
+    monkeypatch.setattr(CompiledModel, "__call__", observed)
+    return calls
+
+
+@pytest.mark.parametrize("drafter", ["model", "eagle3"])
+def test_with_one_row_prompts_are_read_by_the_code_of_a_verification(
+    drafter: str,
+    embedded: sv.Pair,
+    uncompiled: list[dict[str, object]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = calls_of(monkeypatch)
+    prompts = [[5, 9, 3, 7, 8, 2, 4, 11, 6], [4, 8, 2, 6, 9, 1, 3, 12], [7, 3]]
+    options = {"drafter": drafter, "num_draft_tokens": 3, "max_new_tokens": 6, "progress": False}
+    expected = sv.generate(embedded, prompts, batch_size=1, **options).tokens
+    assert not calls
+    result = sv.generate(embedded, prompts, batch_size=1, compile=True, **options)
+    assert result.tokens == expected
+    prefills = [q for q, _ in calls if q > 4]
+    # Not the first one, which allocates the slabs. Of the last prompt one token is read.
+    assert prefills == [7, 7], "the target's and the draft's"
+    assert not any(is_inference for _, is_inference in calls), "it would need code of its own"
+
+    calls.clear()
+    several = sv.generate(embedded, prompts, batch_size=2, compile=True, **options)
+    assert several.tokens == expected
+    assert max(calls)[0] <= 4
+
+
+def test_a_forward_of_one_shape_is_no_prefill(
+    uncompiled: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = calls_of(monkeypatch)
+    pair = make_pair("llama")
+    options = {"num_draft_tokens": 3, "max_new_tokens": 6, "batch_size": 1, "progress": False}
+    expected = sv.generate(pair, make_prompts()[:3], **options).tokens
+    result = sv.generate(
+        pair, make_prompts()[:3], strategy="inplace", compile=True, deterministic=True, **options
+    )
+    assert result.tokens == expected
+    assert len({q for q, _ in calls}) == 1
+
+
 @pytest.mark.slow
 def test_one_variant_serves_all_batches_of_more_than_one_row(
     monkeypatch: pytest.MonkeyPatch,

@@ -127,7 +127,10 @@ class Reading:
         if longest == 0:
             return 0
         device = self.batch.tokens.device
-        index = to_device(list(firsts), device)  # (b,)
+        # The batch's own index where it will do: a tensor that is made here would need other code,
+        # compiled for it.
+        is_batch = list(firsts) == list(range(len(self.batch)))
+        index = self.batch.index if is_batch else to_device(list(firsts), device)  # (b,)
         begins = to_device(list(firsts.values()), device)[:, None]  # (b, 1)
         ends = to_device(list(counts.values()), device)[:, None]  # (b, 1)
         pending = [self.layout.pending(row, count + 1) for row, count in counts.items()]

@@ -100,6 +100,9 @@ class CachedHead(CachedModel):
 
     def prefill_with(self, feed: Feed, features: Tensor) -> None:
         """Write K/V of tokens, given the features (b, q, D) of those before them."""
+        if self._compiles_prefill_of(feed):
+            self._read(feed, features)
+            return
         with self._attending():
             self.model(features=features, logits_to_keep=0, **self._arguments(feed, dense=False))
 

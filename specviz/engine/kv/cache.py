@@ -69,10 +69,17 @@ class CachedModel:
         self.packs = "never"
         self._grouped = takes_grouped(model)
         self._call: Callable[..., Any] = model
+        self._compiles_prefill = False
 
     def compile(self) -> None:
-        """Run the forwards of a round through torch.compile. Prefills are not compiled."""
+        """Run the forwards of a round through torch.compile.
+
+        Prefills are compiled on a CPU if there is one row.
+        """
         self._call = compiled(self.model)
+        # The code that verifies drafts then reads prompts, too. Several rows would need code of
+        # their own, since those that are prefilled together need not be the first ones.
+        self._compiles_prefill = self.rows == 1 and self.model.device.type == "cpu"
         if isinstance(self._call, CompiledLayers):
             self.cache.hide_from_compiler()
 
@@ -148,8 +155,11 @@ class CachedModel:
     def prefill(self, feed: Feed, *, select: Select | None = None) -> None:
         """Write K/V of feed.tokens, and keep of the hidden states what `select` says.
 
-        No logits are computed. `feed.rows` may be any rows.
+        No logits are kept. `feed.rows` may be any rows.
         """
+        if self._compiles_prefill_of(feed):
+            self.forward(feed, select=select)
+            return
         arguments = self._arguments(feed, dense=False)
         if select is not None:
             arguments["output_hidden_states"] = True
@@ -157,6 +167,12 @@ class CachedModel:
             # Without the LM head: a prompt's logits are (q, V), and none of them is needed.
             output = self.model.base_model(**arguments)
         self.kept = None if select is None else self._select(select, output.hidden_states)
+
+    def _compiles_prefill_of(self, feed: Feed) -> bool:
+        # For one token there is other code, which not every run needs. So there is for the first
+        # forward of all, which allocates the slabs.
+        is_like_others = feed.tokens.shape[1] > 1 and self.cache.layers[0].is_initialized
+        return self._compiles_prefill and is_like_others
 
     def forward_next(self, feed: Feed) -> Tensor:
         """Run a forward over what the last one led to; for a model, a forward like any other."""

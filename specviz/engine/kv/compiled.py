@@ -10,11 +10,11 @@ from hashlib import sha256
 from itertools import count
 from threading import Lock
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from specviz.engine.kv.compiler import (
@@ -57,6 +57,14 @@ def compiled(model: PreTrainedModel) -> Callable[..., Any]:
         return CompiledModel(model)
     found = find_layers(model)
     return CompiledModel(model) if found is None else CompiledLayers(model, found[1])
+
+
+class Output(NamedTuple):
+    """What callers read of the output of a compiled model or head; None for what it lacks."""
+
+    logits: Tensor | None
+    hidden_states: tuple[Tensor, ...] | None
+    hidden: Tensor | None
 
 
 class CompiledLayers:
@@ -105,8 +113,8 @@ class CompiledModel:
         # Two lanes share this object. One that restored the weights of the other would keep copies.
         self._lock = Lock()
 
-    def __call__(self, **arguments: Any) -> Any:
-        """Return the model's output."""
+    def __call__(self, **arguments: Any) -> Output:
+        """Return what the model computes of the arguments."""
         kind = _kind(arguments)
         with self._lock:
             if self._plain is None:
@@ -120,7 +128,7 @@ class CompiledModel:
             with _compiler:
                 return self._compile_and_run(kind, arguments, packed)
 
-    def _compile_and_run(self, kind: object, arguments: dict[str, Any], packed: bool) -> Any:
+    def _compile_and_run(self, kind: object, arguments: dict[str, Any], packed: bool) -> Output:
         if packed:
             try:
                 with compiler_settings(packs=True):
@@ -136,9 +144,9 @@ class CompiledModel:
         self._seen.add(kind)
         return output
 
-    def _run(self, arguments: dict[str, Any], packed: bool) -> Any:
+    def _run(self, arguments: dict[str, Any], packed: bool) -> Output:
         if packed and self._packed is not None:
-            return self._packed(self._model, **arguments)
+            return Output(*self._packed(self._model, **arguments))
         assert self._plain is not None
         if self._copies is None:
             self._copies = transposed_weights(self._model)
@@ -146,7 +154,7 @@ class CompiledModel:
         try:
             for parameters, copy in self._copies:
                 parameters["weight"] = copy
-            return self._plain(self._model, **arguments)
+            return Output(*self._plain(self._model, **arguments))
         finally:
             for (parameters, _), original in zip(self._copies, originals, strict=True):
                 parameters["weight"] = original
@@ -206,8 +214,10 @@ def _own_code() -> Callable[..., Any]:
     checks that `_of_arguments` leaves out.
     """
 
-    def call(model: nn.Module, **arguments: Any) -> Any:
-        return model(**arguments)
+    def call(model: nn.Module, **arguments: Any) -> tuple[Any, ...]:
+        # What is returned is built again at each call, so it is no more than somebody reads.
+        output = model(**arguments)
+        return tuple([getattr(output, name, None) for name in Output._fields])
 
     name = f"call_{next(_numbers)}"
     return FunctionType(call.__code__.replace(co_name=name), globals(), name)
