@@ -278,17 +278,17 @@ def test_a_head_reads_features_that_lie_at_the_start_of_their_memory(
     assert set(offsets) == {0}
 
 
-def calls_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
-    """Return a list to which each compiled call appends its tokens a row, and a kind of tensor.
+def calls_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool, nn.Module]]:
+    """Return a list to which each compiled call appends its tokens a row, and its model.
 
-    The kind is whether the tensor of its rows was made inside inference mode.
+    Between them stands whether the tensor of its rows was made inside inference mode.
     """
     calls = []
     call = CompiledModel.__call__
 
     def observed(self: CompiledModel, **arguments: Any) -> object:
         rows = arguments["past_key_values"].access.rows
-        calls.append((arguments["input_ids"].shape[1], rows.is_inference()))
+        calls.append((arguments["input_ids"].shape[1], rows.is_inference(), self._model))
         return call(self, **arguments)
 
     monkeypatch.setattr(CompiledModel, "__call__", observed)
@@ -309,15 +309,15 @@ def test_with_one_row_prompts_are_read_by_the_code_of_a_verification(
     assert not calls
     result = sv.generate(embedded, prompts, batch_size=1, compile=True, **options)
     assert result.tokens == expected
-    prefills = [q for q, _ in calls if q > 4]
+    prefills = [q for q, _, _ in calls if q > 4]
     # Not the first one, which allocates the slabs. Of the last prompt one token is read.
     assert prefills == [7, 7], "the target's and the draft's"
-    assert not any(is_inference for _, is_inference in calls), "it would need code of its own"
+    assert not any(is_inference for _, is_inference, _ in calls), "it would need code of its own"
 
     calls.clear()
     several = sv.generate(embedded, prompts, batch_size=2, compile=True, **options)
     assert several.tokens == expected
-    assert max(calls)[0] <= 4
+    assert max(q for q, _, _ in calls) <= 4
 
 
 def test_a_forward_of_one_shape_is_no_prefill(
@@ -331,7 +331,8 @@ def test_a_forward_of_one_shape_is_no_prefill(
         pair, make_prompts()[:3], strategy="inplace", compile=True, deterministic=True, **options
     )
     assert result.tokens == expected
-    assert len({q for q, _ in calls}) == 1
+    widths = {q for q, _, model in calls if model is pair.target}
+    assert len(widths) == 1, "prefills would be of 64 tokens"
 
 
 @pytest.mark.slow
