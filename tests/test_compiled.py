@@ -335,11 +335,8 @@ def test_a_forward_of_one_shape_is_no_prefill(
     assert len(widths) == 1, "prefills would be of 64 tokens"
 
 
-@pytest.mark.slow
-def test_one_variant_serves_all_batches_of_more_than_one_row(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Rows leave the batch one by one here, and each variant takes up to a minute to compile."""
+def traced_only(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let torch trace what it compiles, and run it as it is. Return a list of the variants."""
     variants: list[str] = []
 
     def compile(call: Callable[..., object], options: dict[str, object]) -> Callable[..., object]:
@@ -353,6 +350,15 @@ def test_one_variant_serves_all_batches_of_more_than_one_row(
     torch.compiler.reset()
     monkeypatch.setattr(torch, "compile", compile)
     monkeypatch.setattr(compiled, "_known", WeakKeyDictionary())
+    return variants
+
+
+@pytest.mark.slow
+def test_one_variant_serves_all_batches_of_more_than_one_row_and_all_slabs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows leave the batch one by one here, and each variant takes up to a minute to compile."""
+    variants = traced_only(monkeypatch)
     pair = make_pair("llama")
     prompts = make_prompts()[:5]
     options = {"num_draft_tokens": 3, "max_new_tokens": 24, "batch_size": 5, "progress": False}
@@ -361,6 +367,21 @@ def test_one_variant_serves_all_batches_of_more_than_one_row(
     assert result.tokens == expected
     # One row or more, one token a row or more: the draft does both, the target only the latter.
     assert 0 < len(variants) <= 2 * 2 + 2
+    before = len(variants)
+    options |= {"max_new_tokens": 31, "batch_size": 3}
+    assert sv.generate(pair, prompts, compile=True, **options).tokens
+    assert len(variants) == before, "slabs of other sizes need no other code"
+
+
+@pytest.mark.slow
+def test_slabs_may_be_allocated_by_compiled_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of prompts of one token there is nothing to prefill."""
+    variants = traced_only(monkeypatch)
+    pair = make_pair("llama")
+    options = {"num_draft_tokens": 3, "max_new_tokens": 8, "progress": False}
+    expected = sv.generate(pair, [[5], [9]], **options).tokens
+    assert sv.generate(pair, [[5], [9]], compile=True, **options).tokens == expected
+    assert variants
 
 
 def test_templates_of_kernels_are_parsed_once() -> None:

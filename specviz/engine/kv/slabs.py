@@ -81,9 +81,18 @@ class SlabLayer(CacheLayerMixin):
         self.slots = slots
 
     def _grown(self, slab: Tensor, slots: int) -> Tensor:
-        larger = slab.new_zeros(self.rows, slots, *slab.shape[2:])
+        larger = self._zeros(slab, slots, *slab.shape[2:])
         larger[:, : self.slots] = slab
         return larger
+
+    def _zeros(self, like: Tensor, slots: int, heads: int, depth: int) -> Tensor:
+        # Zeros, because a mask does not keep out NaN: 0 * NaN is NaN.
+        slab = like.new_zeros(self.rows, slots, heads, depth)
+        # Runs differ in rows and slots, and the same compiled code is to serve all. Nothing can be
+        # marked inside that code, which allocates the slabs where there was nothing to prefill.
+        if not torch.compiler.is_compiling():
+            torch._dynamo.maybe_mark_dynamic(slab, (0, 1))
+        return slab
 
     def release(self) -> None:
         """Free the slabs. The next write allocates new ones."""
@@ -92,10 +101,9 @@ class SlabLayer(CacheLayerMixin):
             self.is_initialized = False
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        # Zeros, because a mask does not keep out NaN: 0 * NaN is NaN.
         # Some models' values have another depth than their keys.
         self.keys, self.values = (
-            states.new_zeros(self.rows, self.slots, states.shape[1], states.shape[3])
+            self._zeros(states, self.slots, states.shape[1], states.shape[3])
             for states in (key_states, value_states)
         )
         self.is_initialized = True
