@@ -129,6 +129,10 @@ def replace_function(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", lambda *_: None)
 
 
+def replace_what_a_function_uses(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modeling_llama, "rotate_half", lambda hidden: hidden)
+
+
 def replace_method(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modeling_llama.LlamaMLP, "forward", lambda _, hidden: hidden)
 
@@ -151,7 +155,13 @@ CHANGES = [
     change_one_weight,
     swap_two_weights,
 ]
-REPLACEMENTS = [replace_function, replace_method, replace_torchs_function, add_global_hook]
+REPLACEMENTS = [
+    replace_function,
+    replace_what_a_function_uses,
+    replace_method,
+    replace_torchs_function,
+    add_global_hook,
+]
 
 
 @pytest.mark.parametrize("replace", REPLACEMENTS)

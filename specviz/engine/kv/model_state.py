@@ -3,7 +3,7 @@
 Contract: two states are equal only if the same code serves both. Not known here: the compiler.
 """
 
-import sys
+import inspect
 from collections.abc import Mapping, Set
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, NoneType
@@ -12,6 +12,7 @@ from zlib import crc32
 
 import torch
 from torch import nn
+from torch.nn.modules import module as module_file
 
 # What is kept as it is: such values are compared by themselves, and hold no model.
 PLAIN = (bool, int, float, str, NoneType, type, FunctionType, BuiltinFunctionType)
@@ -41,20 +42,40 @@ def state_of(model: nn.Module, with_values: bool) -> list[Any]:
 
 
 def _code_of(model: nn.Module) -> list[Any]:
-    """Return what the model's classes and their files define, which other libraries may replace.
+    """Return what other libraries may replace: functions, methods, and hooks of all modules.
 
-    Among it are the hooks that PyTorch calls for all modules.
+    Those are what the model's classes define, what their forwards name, and the functions of
+    PyTorch that modules call.
     """
     classes: dict[type, None] = {}
     for module in model.modules():
         classes.update(dict.fromkeys(type(module).__mro__))
-    files = dict.fromkeys(sys.modules.get(kind.__module__) for kind in classes)
-    found = []
-    for place in [*classes, *files, nn.functional]:
-        if place not in (object, None, sys.modules["builtins"]):
-            names = [name for name in vars(place) if not name.startswith("__")]
-            found.append([(name, _comparable(vars(place)[name])) for name in names])
+    hooks = {key: value for key, value in vars(module_file).items() if key.startswith("_global_")}
+    found = [_comparable(hooks), _own_names(nn.functional)]
+    pending = []
+    for kind in classes:
+        found.append(_own_names(kind))
+        forward = vars(kind).get("forward")
+        if isinstance(forward, FunctionType):
+            pending.append(forward)
+    seen = set()
+    while pending:
+        function = inspect.unwrap(pending.pop())
+        if function in seen:
+            continue
+        seen.add(function)
+        for name in function.__code__.co_names:
+            value = function.__globals__.get(name)
+            found.append((name, _comparable(value)))
+            # What the file itself defines may name more of it.
+            if isinstance(value, FunctionType) and value.__module__ == function.__module__:
+                pending.append(value)
     return found
+
+
+def _own_names(place: Any) -> list[Any]:
+    """Return what a class or file defines, without what Python adds."""
+    return [(key, _comparable(vars(place)[key])) for key in vars(place) if key[:2] != "__"]
 
 
 def _comparable(value: Any) -> Any:
