@@ -71,6 +71,25 @@ def test_weights_are_transposed_within_a_call_and_theirs_again_after_it(
     assert all(after[name] is before[name] for name in before)
 
 
+def traced_only(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let torch trace what it compiles, and run it as it is. Return a list of the variants."""
+    variants: list[str] = []
+
+    def compile(call: Callable[..., object], options: dict[str, object]) -> Callable[..., object]:
+        def backend(graph: torch.fx.GraphModule, inputs: object) -> Callable[..., object]:
+            variants.append(call.__code__.co_name)
+            return graph.forward
+
+        checks = {"guard_filter_fn": options.pop("guard_filter_fn")}
+        return compile_with(call, backend=backend, options=checks)
+
+    compile_with = torch.compile
+    torch.compiler.reset()
+    monkeypatch.setattr(torch, "compile", compile)
+    monkeypatch.setattr(compiled, "_known", WeakKeyDictionary())
+    return variants
+
+
 @pytest.mark.slow
 def test_a_call_checks_its_arguments_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others take as long as half of a small model's forward."""
@@ -82,13 +101,13 @@ def test_a_call_checks_its_arguments_alone(monkeypatch: pytest.MonkeyPatch) -> N
         return kept
 
     of_arguments = compiled._of_arguments
-    torch.compiler.reset()
     monkeypatch.setattr(compiled, "_of_arguments", observed)
-    monkeypatch.setattr(compiled, "_known", WeakKeyDictionary())
-    call = CompiledModel(make_pair("llama").target)
+    variants = traced_only(monkeypatch)
     with torch.inference_mode():
-        call(input_ids=torch.tensor([[5, 9, 3]]), use_cache=False)
-    assert call._packed is not None, "it was packed"
+        CompiledModel(make_pair("llama").target)(
+            input_ids=torch.tensor([[5, 9, 3]]), use_cache=False
+        )
+    assert len(variants) == 1
     assert "arguments['input_ids']" in checked
     of_others = [name for name in checked if name and not name.startswith("arguments")]
     assert not of_others
@@ -343,24 +362,6 @@ def test_a_forward_of_one_shape_is_no_prefill(
     assert result.tokens == expected
     widths = {q for q, _, model in calls if model is pair.target}
     assert len(widths) == 1, "prefills would be of 64 tokens"
-
-
-def traced_only(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Let torch trace what it compiles, and run it as it is. Return a list of the variants."""
-    variants: list[str] = []
-
-    def compile(call: Callable[..., object], options: dict[str, object]) -> Callable[..., object]:
-        def backend(graph: torch.fx.GraphModule, inputs: object) -> Callable[..., object]:
-            variants.append(call.__code__.co_name)
-            return graph.forward
-
-        return compile_with(call, backend=backend)
-
-    compile_with = torch.compile
-    torch.compiler.reset()
-    monkeypatch.setattr(torch, "compile", compile)
-    monkeypatch.setattr(compiled, "_known", WeakKeyDictionary())
-    return variants
 
 
 @pytest.mark.slow
