@@ -69,17 +69,10 @@ class CachedModel:
         self.packs = "never"
         self._grouped = takes_grouped(model)
         self._call: Callable[..., Any] = model
-        self._compiles_prefill = False
 
     def compile(self) -> None:
-        """Run the forwards of a round through torch.compile.
-
-        Prefills are compiled on a CPU if there is one row.
-        """
+        """Run the forwards of a round through torch.compile, and some prefills."""
         self._call = compiled(self.model)
-        # The code that verifies drafts then reads prompts, too. Several rows would need code of
-        # their own, since those that are prefilled together need not be the first ones.
-        self._compiles_prefill = self.rows == 1 and self.model.device.type == "cpu"
         if isinstance(self._call, CompiledLayers):
             self.cache.hide_from_compiler()
 
@@ -169,10 +162,13 @@ class CachedModel:
         self.kept = None if select is None else self._select(select, output.hidden_states)
 
     def _compiles_prefill_of(self, feed: Feed) -> bool:
-        # For one token there is other code, which not every run needs. So there is for the first
-        # forward of all, which allocates the slabs.
-        is_like_others = feed.tokens.shape[1] > 1 and self.cache.layers[0].is_initialized
-        return self._compiles_prefill and is_like_others
+        """Return whether the compiled code that verifies drafts reads the tokens of a prefill."""
+        if self._call is self.model or self.model.device.type != "cpu":
+            return False
+        # Several rows would need code of their own, since those that are prefilled together need
+        # not be the first ones. So would a single token, and a forward that allocates the slabs.
+        is_usual = feed.tokens.shape[1] > 1 and self.cache.layers[0].is_initialized
+        return self.rows == 1 and is_usual
 
     def forward_next(self, feed: Feed) -> Tensor:
         """Run a forward over what the last one led to; for a model, a forward like any other."""

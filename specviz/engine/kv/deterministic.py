@@ -87,9 +87,8 @@ class FixedModel(CachedModel):
         self.kept = torch.cat(kept) if kept else None
         return torch.cat(logits)
 
-    def compile(self) -> None:
-        super().compile()
-        self._compiles_prefill = False  # its pieces have another shape than those of a forward
+    def _compiles_prefill_of(self, feed: Feed) -> bool:
+        return False  # the pieces of a prefill have another shape than those of a forward
 
     def ready(self, feed: Feed) -> Feed:
         return feed  # each piece makes its own mask
