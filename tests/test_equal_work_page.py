@@ -231,6 +231,20 @@ def test_lanes_are_quoted_as_measured() -> None:
         assert f"| {entry.efficiency:.2f} |" in section
 
 
+def test_compiled_lanes_are_quoted_as_measured() -> None:
+    (found,) = data("overlap-compiled").itertuples()
+    assert found.batch_size == 16
+    _, _, section = RESULTS.partition("## Two lanes")
+    said = " ".join(section.split())
+    assert found.efficiency >= 0.85
+    gain = f"{found.gain:.2f} ({found.gain_low:.2f} to {found.gain_high:.2f})"
+    assert f"the efficiency is {found.efficiency:.2f} and the gain {gain}, or" in said
+    assert f"or {found.published_gain:.2f} as in the paper's protocol" in said
+    times = f"{found.draft_ms:.1f} ms, verifying {found.verify_ms:.1f} and a step"
+    assert f"Drafting takes {times} {found.step_ms:.1f}" in said
+    assert f"{gain} at B = 16 [13b]" in claims()["MineDraft"]
+
+
 def test_what_lanes_should_gain_is_quoted_as_measured() -> None:
     """Predicted beside measured, latencies, the missed goal, and when splitting a batch loses."""
     table = data("overlap")
