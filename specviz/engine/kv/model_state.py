@@ -19,7 +19,7 @@ PLAIN = (bool, int, float, str, NoneType, type, FunctionType, BuiltinFunctionTyp
 
 
 def state_of(model: nn.Module, with_values: bool) -> list[Any]:
-    """Return what compiled code depends on: modules, attributes, settings, kinds of weights, files.
+    """Return what compiled code depends on: modules, attributes, settings, kinds of weights, code.
 
     The last entry has a checksum of each weight, if `with_values`.
     """
@@ -61,7 +61,7 @@ def _code_of(model: nn.Module) -> list[Any]:
     seen = set()
     while pending:
         function = inspect.unwrap(pending.pop())
-        if function in seen:
+        if function in seen or not isinstance(function, FunctionType):
             continue
         seen.add(function)
         for name in function.__code__.co_names:
