@@ -30,13 +30,18 @@ assert check.expected_length(expected_length)
 
 # %% 4. Debug: after a full acceptance the draft has not read its own last draft.
 # So let it read all that it lacks.
+def read_drafts(draft, tokens, K):
+    drafts = draft.read(tokens[len(draft.held) :])[-1:]
+    while len(drafts) < K:
+        drafts += draft.read(drafts[-1:])
+    return drafts
+
+
 def decode(target, draft, prompt, K, budget):
     tokens = list(prompt)
     target.read(tokens[:-1])
     while len(tokens) < len(prompt) + budget:
-        drafts = draft.read(tokens[len(draft.held) :])[-1:]
-        while len(drafts) < K:
-            drafts += draft.read(drafts[-1:])
+        drafts = read_drafts(draft, tokens, K)
         gained = accept(drafts, target.read([tokens[-1], *drafts]))
         a = len(gained) - 1
         target.forget(K - a)
