@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted(
     path for path in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts
 )
-MAX_CELL_LINES, MAX_MEDIAN_LINES, MAX_BYTES = 25, 7, 2**20
+MAX_CELL_LINES, MAX_MEDIAN_LINES, MAX_BYTES = 12, 7, 2**20
 WIDGET, CHART = "application/vnd.jupyter.widget-view+json", "application/vnd.plotly.v1+json"
 LOCAL_PATH = re.compile(
     r"(?<![\w.:/~-])/(?:home|Users|root|tmp|var|opt|usr|mnt|work|workspace|content|private)/\w|\b[A-Z]:\\{1,2}\w"
@@ -107,8 +107,15 @@ def has_no_errors(notebook: NotebookNode) -> list[str]:
 
 
 def has_short_cells(notebook: NotebookNode) -> list[str]:
-    lines = [len(cell.source.splitlines()) for cell in code_cells(notebook)]
-    problems = [f"a cell of {count} lines" for count in lines if count > MAX_CELL_LINES]
+    """No cell has more than twelve lines, blank ones left out, and most have far fewer."""
+    sources = {cell.id: cell.source.splitlines() for cell in code_cells(notebook)}
+    lengths = {name: sum(bool(line.strip()) for line in found) for name, found in sources.items()}
+    problems = [
+        f"cell {name} has {count} lines that are not blank, at most {MAX_CELL_LINES} are allowed"
+        for name, count in lengths.items()
+        if count > MAX_CELL_LINES
+    ]
+    lines = [len(found) for found in sources.values()]
     if lines and median(lines) > MAX_MEDIAN_LINES:
         problems.append(f"median cell of {median(lines)} lines")
     return problems
@@ -208,7 +215,7 @@ BAD = (
     ),
     (
         has_short_cells,
-        [printing_cell(source="x = 1\n" * 26), printing_cell(count=2), printing_cell(count=3)],
+        [printing_cell(source="x = 1\n" * 13), printing_cell(count=2), printing_cell(count=3)],
     ),
     (has_short_cells, [printing_cell(source="x = 1\n" * 8)]),
     (is_small, [printing_cell("x" * 2**20)]),
@@ -247,6 +254,14 @@ def test_notebook(path, check):
 @pytest.mark.parametrize(("check", "cells"), BAD, ids=lambda value: getattr(value, "__name__", ""))
 def test_bad_notebooks_are_refused(check, cells):
     assert check(new_notebook(cells=cells))
+
+
+def test_a_long_cell_is_named():
+    too_long = new_code_cell("x = 1\n" * 13, id="too-long")
+    with_blank_lines = new_code_cell("x = 1\n\n" * 12)
+    cells = [too_long, with_blank_lines, *silent_cells(3)]
+    (problem,) = has_short_cells(new_notebook(cells=cells))
+    assert problem.startswith("cell too-long has 13 lines")
 
 
 def test_stored_widget_state_is_refused():
