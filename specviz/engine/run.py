@@ -1,7 +1,4 @@
-"""A run that is ready to start, and `decode`, which makes one and runs it.
-
-`specviz.generate` collects what a run writes.
-"""
+"""A run that is ready to start, and `decode`, which makes one and runs it."""
 
 import warnings
 from collections.abc import Generator, Iterator, Sequence
@@ -13,6 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from specviz.engine.batch import Request
+from specviz.engine.chooser import Greedy
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter, Task
 from specviz.engine.events import Event
@@ -67,6 +65,12 @@ class Run:
     def max_draft_tokens(self) -> int:
         """The most tokens that a row may draft in any round."""
         return most_drafted(self.selector, self.draft_length.most)
+
+    @property
+    def chain_length(self) -> int | None:
+        """How many tokens each row drafts in every round, all likeliest; None if that varies."""
+        kinds = type(self.draft_length), type(self.selector), type(self.state.chooser)
+        return self.draft_length.most if kinds == (DraftLength, Everything, Greedy) else None
 
     @property
     def promises(self) -> bool:
@@ -242,8 +246,8 @@ def speed_up(run: Run) -> None:
         else:
             warnings.warn(f"nothing is captured, since {reason}", stacklevel=2)
     if run.options.compile:
-        for cache in run.state.caches.values():
-            cache.compile()
+        for name, cache in run.state.caches.items():
+            cache.compile(run.chain_length if name == "draft" else None)
 
 
 def why_not_captured(run: Run) -> str | None:

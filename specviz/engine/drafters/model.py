@@ -59,12 +59,18 @@ def run_ahead(
     the one in its place in `instead` (b, num_tokens).
     """
     cache = state.caches[model]
+    is_chain = num_tokens == cache.chain_length and instead is None and state.levers.draft_logits
+    if is_chain:
+        # Code for two tokens or more also serves three, but not one.
+        fed_first = max(fed_first, 2)
     read: Callable[[Feed], Tensor] = cache.forward
     fed, indices = state.batch.last_tokens(fed_first)  # both (b, fed_first)
     new_indices = indices[:, -1:] + torch.arange(1, num_tokens, device=indices.device)
     indices = torch.cat([indices, new_indices], 1)
     # One feed for all forwards: where the tokens go is known, which ones they are is not yet.
     feed = cache.ready(state.feed(indices, indices))
+    if is_chain:
+        return Draft(*cache.run_chain(feed, fed))
     tokens = []
     logits = []
     chosen = []

@@ -25,6 +25,7 @@ from specviz.engine.kv.attention import (
     query_groups,
     takes_grouped,
 )
+from specviz.engine.kv.chained import Chain, CompiledChain, is_worth_chaining, parts_of_chain
 from specviz.engine.kv.compiled import CompiledLayers, compiled
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.moves import Move, move
@@ -47,6 +48,7 @@ class CachedModel:
         packs: when `forward` leaves the filling of a feed out: "never", "worth" (where that saves
             time) or "always"; see `packing`.
         cache: the slabs; with a `block`, they grow by so many slots.
+        chain_length: how many forwards `run_chain` runs; None where it cannot be called.
     """
 
     def __init__(
@@ -69,16 +71,26 @@ class CachedModel:
         self.packs = "never"
         self._grouped = takes_grouped(model)
         self._call: Callable[..., Any] = model
+        self._chain: CompiledChain | None = None
+        self.chain_length: int | None = None
 
-    def compile(self) -> None:
-        """Run the forwards of a round through torch.compile, and some prefills."""
+    def compile(self, chain_length: int | None = None) -> None:
+        """Run the forwards of a round through torch.compile, and some prefills.
+
+        chain_length: K, where each round runs K forwards over the likeliest token; None if not.
+        """
         self._call = compiled(self.model)
         if isinstance(self._call, CompiledLayers):
             self.cache.hide_from_compiler()
+        elif self._grouped and is_worth_chaining(self.model, len(self.cache.layers), chain_length):
+            self._chain = CompiledChain(self.model)
+            self.chain_length = chain_length
 
     def compile_like(self, other: "CachedModel") -> None:
         """Run the forwards as `other` does, another cache of the same model."""
         self._call = other._call
+        self._chain = other._chain
+        self.chain_length = other.chain_length
 
     @cached_property
     def _groups(self) -> int:
@@ -209,8 +221,32 @@ class CachedModel:
         if self.log is not None:
             self.log.append(entry)
 
+    def run_chain(self, feed: Feed, fed: Tensor) -> Chain:
+        """Run `chain_length` forwards, each over the likeliest token after the last, as one.
+
+        Args:
+            feed: what `ready` returns for the f tokens that are read first and for the tokens that
+                are chosen, but the last one. The feed's own ids are not read.
+            fed: (b, f), the tokens that are read first.
+        """
+        assert self._chain is not None
+        arguments = self._inputs(feed, dense=True) | self._chained(feed, fed)
+        with self._attending():
+            chain: Chain = self._chain(steps=self.chain_length, groups=self._groups, **arguments)
+        if self.log is not None:
+            for part in parts_of_chain(feed, fed, chain.tokens):
+                self._note(part)
+        return chain
+
+    def _chained(self, feed: Feed, fed: Tensor) -> dict[str, Any]:
+        """Return what the forwards of a chain are given in another form than other forwards."""
+        return {"input_ids": fed, "attention_mask": feed.added, "vocabulary": self.vocabulary}
+
     def _arguments(self, feed: Feed, dense: bool) -> dict[str, Any]:
         self._note(feed)
+        return self._inputs(feed, dense) | {"attention_mask": self._mask(feed)}
+
+    def _inputs(self, feed: Feed, dense: bool) -> dict[str, Any]:
         window = feed.visible.shape[-1]
         self.cache.make_room(window)
         # The model passes K/V of each layer to the cache, but not where it belongs.
@@ -220,7 +256,6 @@ class CachedModel:
         return {
             "input_ids": feed.tokens,
             "position_ids": feed.positions,
-            "attention_mask": self._mask(feed),
             "past_key_values": self.cache,
             "use_cache": True,
         }

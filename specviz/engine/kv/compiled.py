@@ -38,10 +38,10 @@ FEW_TOKENS = 16
 
 Copy = tuple[dict[str, nn.Parameter | None], nn.Parameter]
 
-# How each model was compiled, with the state that it had then.
-_known: WeakKeyDictionary[
-    nn.Module, tuple[list[Any], Callable[..., Any], Callable[..., Any] | None]
-] = WeakKeyDictionary()
+Compiled = tuple[list[Any], Callable[..., Any], Callable[..., Any] | None]
+
+# How each model was compiled, by the code that calls it, with the state that it had then.
+_known: WeakKeyDictionary[nn.Module, dict[Callable[..., Any], Compiled]] = WeakKeyDictionary()
 _numbers = count()
 _compiler = Lock()  # for the compiler's settings, which are those of all threads
 
@@ -65,6 +65,13 @@ class Output(NamedTuple):
     logits: Tensor | None
     hidden_states: tuple[Tensor, ...] | None
     hidden: Tensor | None
+
+
+def call_once(model: nn.Module, **arguments: Any) -> tuple[Any, ...]:
+    """Run one forward, and return what is read of its output."""
+    # What is returned is built again at each call, so it is no more than somebody reads.
+    output = model(**arguments)
+    return tuple([getattr(output, name, None) for name in Output._fields])
 
 
 class CompiledLayers:
@@ -101,7 +108,14 @@ class CompiledModel:
     On a CPU, calls go through C++ instead of Python. In float32, forwards run with kernels of the
     compiler's own and weights that are packed for them. Where that is not possible, or not faster,
     they read copies of the weights that are transposed. docs/results.md has the measurements.
+
+    Attributes:
+        code: what is compiled, given the model and the arguments of a call.
+        output: names what it returns.
     """
+
+    code: Callable[..., tuple[Any, ...]] = staticmethod(call_once)
+    output: Callable[..., Any] = Output
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -113,12 +127,12 @@ class CompiledModel:
         # Two lanes share this object. One that restored the weights of the other would keep copies.
         self._lock = Lock()
 
-    def __call__(self, **arguments: Any) -> Output:
-        """Return what the model computes of the arguments."""
+    def __call__(self, **arguments: Any) -> Any:
+        """Return what the model computes of the arguments, as `output` names it."""
         kind = _kind(arguments)
         with self._lock:
             if self._plain is None:
-                self._plain, self._packed = _compiled_once(self._model)
+                self._plain, self._packed = _compiled_once(self._model, type(self).code)
             is_quick = self._packs_many or arguments["input_ids"].numel() <= FEW_TOKENS
             packed = self._packed is not None and is_quick
             if kind in self._seen:
@@ -128,7 +142,7 @@ class CompiledModel:
             with _compiler:
                 return self._compile_and_run(kind, arguments, packed)
 
-    def _compile_and_run(self, kind: object, arguments: dict[str, Any], packed: bool) -> Output:
+    def _compile_and_run(self, kind: object, arguments: dict[str, Any], packed: bool) -> Any:
         if packed:
             try:
                 with compiler_settings(packs=True):
@@ -144,9 +158,9 @@ class CompiledModel:
         self._seen.add(kind)
         return output
 
-    def _run(self, arguments: dict[str, Any], packed: bool) -> Output:
+    def _run(self, arguments: dict[str, Any], packed: bool) -> Any:
         if packed and self._packed is not None:
-            return Output(*self._packed(self._model, **arguments))
+            return self.output(*self._packed(self._model, **arguments))
         assert self._plain is not None
         if self._copies is None:
             self._copies = transposed_weights(self._model)
@@ -154,7 +168,7 @@ class CompiledModel:
         try:
             for parameters, copy in self._copies:
                 parameters["weight"] = copy
-            return Output(*self._plain(self._model, **arguments))
+            return self.output(*self._plain(self._model, **arguments))
         finally:
             for (parameters, _), original in zip(self._copies, originals, strict=True):
                 parameters["weight"] = original
@@ -166,21 +180,24 @@ def _kind(arguments: dict[str, Any]) -> tuple[object, ...]:
     return arguments["input_ids"].shape, len(arguments), None if access is None else access.kind
 
 
-def _compiled_once(model: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-    """Return what calls a model of this very state compiled; the model is its first argument.
+def _compiled_once(
+    model: nn.Module, code: Callable[..., Any]
+) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+    """Return `code` compiled for a model of this very state; the model is its first argument.
 
     The second has packed weights inside; it is None where that is not possible. The state includes
     the attention that a run sets, so the model is to be in that of its forwards.
     """
-    packs = 0 < sum(layer.weight.nbytes for layer in _layers(model)) <= MAX_PACKED_BYTES
+    packs = 0 < weight_bytes(model) <= MAX_PACKED_BYTES
     state = state_of(model, packs)
-    known = _known.get(model)
+    codes = _known.setdefault(model, {})
+    known = codes.get(code)
     if known is None or known[0] != state:
         options: dict[str, Any] = {"guard_filter_fn": _of_arguments}
         if _is_on_cpu(model):
             options["cpp_wrapper"] = True
         # A copy, because torch takes its filter out of what it is given.
-        plain = torch.compile(_own_code(), options=dict(options))
+        plain = torch.compile(_own_code(code), options=dict(options))
         packed = None
         if packs:
             # Torch keeps packed weights on disk under a key that leaves out their values.
@@ -189,9 +206,9 @@ def _compiled_once(model: nn.Module) -> tuple[Callable[..., Any], Callable[..., 
             processor = late_inlining()
             if processor is not None:
                 options["cpp.march"] = processor
-            packed = torch.compile(_own_code(), options=options)
+            packed = torch.compile(_own_code(code), options=options)
         known = state, plain, packed
-        _known[model] = known
+        codes[code] = known
     return known[1:]
 
 
@@ -207,20 +224,15 @@ def _of_arguments(guards: Sequence[Any]) -> Sequence[bool]:
     return [kept and not guard.is_global for guard, kept in pairs]
 
 
-def _own_code() -> Callable[..., Any]:
-    """Return a function that calls a model, with code of its own.
+def _own_code(code: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a copy of a function, with code of its own.
 
     The compiler keeps its variants by code. Two models that shared code would be told apart by the
     checks that `_of_arguments` leaves out.
     """
-
-    def call(model: nn.Module, **arguments: Any) -> tuple[Any, ...]:
-        # What is returned is built again at each call, so it is no more than somebody reads.
-        output = model(**arguments)
-        return tuple([getattr(output, name, None) for name in Output._fields])
-
-    name = f"call_{next(_numbers)}"
-    return FunctionType(call.__code__.replace(co_name=name), globals(), name)
+    assert isinstance(code, FunctionType)
+    name = f"{code.__name__}_{next(_numbers)}"
+    return FunctionType(code.__code__.replace(co_name=name), code.__globals__, name)
 
 
 def _is_on_cpu(model: nn.Module) -> bool:
@@ -233,14 +245,18 @@ def transposed_weights(model: nn.Module) -> list[Copy]:
     The weights keep their shape (out, in). There are none on a GPU, or if they would take more than
     MAX_COPIED_BYTES.
     """
-    layers = _layers(model)
-    if sum(layer.weight.nbytes for layer in layers) > MAX_COPIED_BYTES:
+    if weight_bytes(model) > MAX_COPIED_BYTES:
         return []
     copies = []
-    for layer in layers:
+    for layer in _layers(model):
         weight = layer.weight.detach().t().contiguous().t()
         copies.append((layer._parameters, nn.Parameter(weight, layer.weight.requires_grad)))
     return copies
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Return the bytes of the weights that are packed or transposed."""
+    return sum(layer.weight.nbytes for layer in _layers(model))
 
 
 def _layers(model: nn.Module) -> list[nn.Linear]:

@@ -1,0 +1,151 @@
+"""The drafts of a round as one compiled function: the same run as with one call a draft."""
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pytest
+import torch
+from conftest import CLASSES, make_pair, make_prompts
+
+import specviz as sv
+from specviz.engine.kv import chained, compiled
+from specviz.engine.kv.chained import CompiledChain, is_worth_chaining
+
+RUN: dict[str, Any] = {"max_new_tokens": 16, "progress": False}
+
+
+@pytest.fixture
+def chains(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Compile nothing; return a list to which each call of a chain appends its length."""
+
+    def compile(code: Callable[..., object], options: object) -> Callable[..., object]:
+        return code
+
+    monkeypatch.setattr(torch, "compile", compile)
+    monkeypatch.setattr(compiled, "_known", WeakKeyDictionary())
+    lengths: list[int] = []
+    call = CompiledChain.__call__
+
+    def observed(self: CompiledChain, **arguments: Any) -> object:
+        lengths.append(arguments["steps"])
+        return call(self, **arguments)
+
+    monkeypatch.setattr(CompiledChain, "__call__", observed)
+    return lengths
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec", "masking"])
+def test_the_record_is_that_of_single_forwards(
+    strategy: str, batch_size: int, chains: list[int]
+) -> None:
+    pair = make_pair("llama")
+    options = RUN | {"strategy": strategy, "batch_size": batch_size, "num_draft_tokens": 3}
+    expected = sv.generate(pair, make_prompts()[:5], record=True, **options).trace
+    assert not chains
+    found = sv.generate(pair, make_prompts()[:5], record=True, compile=True, **options).trace
+    assert len(chains) == found.num_rounds
+    assert set(chains) == {3}
+    assert not sv.check_invariants(found)
+    for name, table in expected.tables.items():
+        for column, values in table.items():
+            if not column.endswith("_ms"):
+                np.testing.assert_allclose(
+                    found.tables[name][column], values, rtol=1e-4, atol=1e-5, err_msg=column
+                )
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_class_of_models_writes_the_same_text(name: str, chains: list[int]) -> None:
+    pair = make_pair(name)
+    options = RUN | {"strategy": "inplace", "batch_size": 2, "num_draft_tokens": 2}
+    expected = sv.generate(pair, make_prompts()[:3], **options)
+    found = sv.generate(pair, make_prompts()[:3], compile=True, **options)
+    assert found.tokens == expected.tokens
+    assert len(found.rounds["batch"]) == len(expected.rounds["batch"])
+    assert len(chains) == len(found.rounds["batch"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"levers": sv.Levers(draft_window=12)}, id="draft window"),
+        pytest.param({"deterministic": True}, id="deterministic"),
+        pytest.param({"lanes": 2, "strategy": "inplace"}, id="lanes"),
+    ],
+)
+def test_a_chain_goes_with_other_options(options: dict[str, Any], chains: list[int]) -> None:
+    pair = make_pair("llama")
+    options = RUN | {"num_draft_tokens": 3, "batch_size": 4} | options
+    expected = sv.generate(pair, make_prompts(), **options)
+    found = sv.generate(pair, make_prompts(), compile=True, **options)
+    assert found.tokens == expected.tokens
+    assert found.summary["mean_acceptance_length"][0] == pytest.approx(
+        expected.summary["mean_acceptance_length"][0]
+    )
+    assert set(chains) == {3}
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+@pytest.mark.parametrize("drafter", ["eagle3", "eagle1"])
+def test_a_head_goes_on_with_its_own_features(
+    drafter: str, batch_size: int, chains: list[int], embedded: sv.Pair
+) -> None:
+    options = RUN | {"drafter": drafter, "num_draft_tokens": 4, "batch_size": batch_size}
+    prompts = sv.load_prompts()[:3]
+    expected = sv.generate(embedded, prompts, **options)
+    found = sv.generate(embedded, prompts, record=True, compile=True, **options)
+    assert found.tokens == expected.tokens
+    # As many rounds only if the same drafts were accepted.
+    assert len(found.rounds["batch"]) == len(expected.rounds["batch"])
+    assert set(chains) == {4}
+    assert not sv.check_invariants(found.trace)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"num_draft_tokens": "auto"}, id="K varies"),
+        pytest.param({"num_draft_tokens": 1}, id="one draft"),
+        pytest.param({"sampling": sv.SamplingParams(temperature=0.8)}, id="drawn at random"),
+        pytest.param({"selector": "tetris"}, id="selected"),
+        pytest.param({"levers": sv.Levers(draft_logits=False)}, id="logits not kept"),
+        pytest.param({"drafter": "lookup"}, id="no model"),
+    ],
+)
+def test_other_drafts_are_chosen_one_by_one(options: dict[str, Any], chains: list[int]) -> None:
+    pair = make_pair("llama")
+    options = RUN | {"num_draft_tokens": 3, "batch_size": 2} | options
+    expected = sv.generate(pair, make_prompts()[:3], **options)
+    found = sv.generate(pair, make_prompts()[:3], compile=True, **options)
+    assert found.tokens == expected.tokens
+    assert not chains
+
+
+def test_long_chains_and_large_models_are_not_chained(monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = make_pair("llama").draft
+    assert is_worth_chaining(draft, 2, 8)
+    assert not is_worth_chaining(draft, 2, 9), "more layers than are worth compiling"
+    assert not is_worth_chaining(draft, 2, 1)
+    assert not is_worth_chaining(draft, 2, None)
+    monkeypatch.setattr(chained, "MAX_PACKED_BYTES", 3 * compiled.weight_bytes(draft))
+    assert is_worth_chaining(draft, 2, 3)
+    assert not is_worth_chaining(draft, 2, 4), "each forward has packed weights of its own"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drafter", ["model", "eagle3"])
+def test_compiled_chains_write_the_same_text(
+    drafter: str, embedded: sv.Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its forwards are compiled for one row and for several, each of which takes half a minute."""
+    monkeypatch.setattr(compiled, "_known", WeakKeyDictionary())
+    prompts = sv.load_prompts()[:3]
+    options = RUN | {"drafter": drafter, "num_draft_tokens": 3}
+    for batch_size in (1, 3):
+        expected = sv.generate(embedded, prompts, batch_size=batch_size, **options)
+        found = sv.generate(embedded, prompts, batch_size=batch_size, compile=True, **options)
+        assert found.tokens == expected.tokens
+        assert len(found.rounds["batch"]) == len(expected.rounds["batch"])
