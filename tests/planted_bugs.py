@@ -446,6 +446,22 @@ BUGS = (
         tests="tests/test_selectors.py -k warped",
     ),
     Bug(
+        name="chain-rereads-a-slot",
+        file="specviz/engine/kv/chained.py",
+        old="slots=access.slots[:, start:stop]",
+        new="slots=access.slots[:, : stop - start]",
+        harm="compiled drafts overwrite the K/V of the tokens before them, and fewer are accepted",
+        tests="tests/test_chained.py",
+    ),
+    Bug(
+        name="chain-keeps-a-feature",
+        file="specviz/engine/kv/chained.py",
+        old='arguments["features"] = output.hidden[:, -1:]',
+        new='arguments["features"] = arguments["features"][:, -1:]',
+        harm="a compiled head never reads its own output, and fewer drafts are accepted",
+        tests="tests/test_chained.py -k own_features",
+    ),
+    Bug(
         name="trial-within-the-columns",
         file="specviz/engine/probe.py",
         old="[100, 132, 133, 134, 135]",
