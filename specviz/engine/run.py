@@ -68,7 +68,7 @@ class Run:
 
     @property
     def chain_length(self) -> int | None:
-        """How many tokens each row drafts in every round, all likeliest; None if that varies."""
+        """K, if all rounds may draft K tokens greedily; otherwise None."""
         kinds = type(self.draft_length), type(self.selector), type(self.state.chooser)
         return self.draft_length.most if kinds == (DraftLength, Everything, Greedy) else None
 

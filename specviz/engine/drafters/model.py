@@ -61,7 +61,7 @@ def run_ahead(
     cache = state.caches[model]
     is_chain = num_tokens == cache.chain_length and instead is None and state.levers.draft_logits
     if is_chain:
-        # Code for two tokens or more also serves three, but not one.
+        # One token would need compiled code of its own; that for two serves any larger number.
         fed_first = max(fed_first, 2)
     read: Callable[[Feed], Tensor] = cache.forward
     fed, indices = state.batch.last_tokens(fed_first)  # both (b, fed_first)
@@ -70,7 +70,8 @@ def run_ahead(
     # One feed for all forwards: where the tokens go is known, which ones they are is not yet.
     feed = cache.ready(state.feed(indices, indices))
     if is_chain:
-        return Draft(*cache.run_chain(feed, fed))
+        chain = cache.run_chain(feed, fed)
+        return Draft(tokens=chain.tokens, logits=chain.logits)
     tokens = []
     logits = []
     chosen = []

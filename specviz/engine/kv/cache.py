@@ -48,7 +48,7 @@ class CachedModel:
         packs: when `forward` leaves the filling of a feed out: "never", "worth" (where that saves
             time) or "always"; see `packing`.
         cache: the slabs; with a `block`, they grow by so many slots.
-        chain_length: how many forwards `run_chain` runs; None where it cannot be called.
+        chain_length: the forwards of a `run_chain`; None where chains are not compiled.
     """
 
     def __init__(
@@ -77,13 +77,14 @@ class CachedModel:
     def compile(self, chain_length: int | None = None) -> None:
         """Run the forwards of a round through torch.compile, and some prefills.
 
-        chain_length: K, where each round runs K forwards over the likeliest token; None if not.
+        chain_length: K, if every round drafts K tokens greedily; otherwise None.
         """
-        self._call = compiled(self.model)
-        if isinstance(self._call, CompiledLayers):
+        call = compiled(self.model)
+        self._call = call
+        if isinstance(call, CompiledLayers):
             self.cache.hide_from_compiler()
         elif self._grouped and is_worth_chaining(self.model, len(self.cache.layers), chain_length):
-            self._chain = CompiledChain(self.model)
+            self._chain = CompiledChain(call)
             self.chain_length = chain_length
 
     def compile_like(self, other: "CachedModel") -> None:
@@ -222,15 +223,15 @@ class CachedModel:
             self.log.append(entry)
 
     def run_chain(self, feed: Feed, fed: Tensor) -> Chain:
-        """Run `chain_length` forwards, each over the likeliest token after the last, as one.
+        """Run `chain_length` forwards in one call. Each reads the token chosen by the one before.
 
         Args:
-            feed: what `ready` returns for the f tokens that are read first and for the tokens that
-                are chosen, but the last one. The feed's own ids are not read.
+            feed: what `ready` returns for the f tokens of `fed` and for all chosen tokens but the
+                last. The feed's own ids are not read.
             fed: (b, f), the tokens that are read first.
         """
         assert self._chain is not None
-        arguments = self._inputs(feed, dense=True) | self._chained(feed, fed)
+        arguments = self._inputs(feed, dense=True) | self._chain_arguments(feed, fed)
         with self._attending():
             chain: Chain = self._chain(steps=self.chain_length, groups=self._groups, **arguments)
         if self.log is not None:
@@ -238,8 +239,8 @@ class CachedModel:
                 self._note(part)
         return chain
 
-    def _chained(self, feed: Feed, fed: Tensor) -> dict[str, Any]:
-        """Return what the forwards of a chain are given in another form than other forwards."""
+    def _chain_arguments(self, feed: Feed, fed: Tensor) -> dict[str, Any]:
+        """Return the arguments whose form differs in a chain."""
         return {"input_ids": fed, "attention_mask": feed.added, "vocabulary": self.vocabulary}
 
     def _arguments(self, feed: Feed, dense: bool) -> dict[str, Any]:

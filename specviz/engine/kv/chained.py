@@ -1,9 +1,9 @@
-"""Several forwards as one compiled function: each reads the likeliest token after the one before.
+"""A chain: several forwards as one compiled function, each over the token chosen by the one before.
 
-A small model on a CPU is called so often that a call costs as much as half of its kernels. One call
-for all drafts of a round costs that once.
+On a CPU, calling a small compiled model takes nearly as long as its kernels. One call for all
+drafts of a round pays that once; docs/results.md has the measurements.
 
-Contract: code for torch.compile, which `compiled` runs. Not known here: caches, rows and drafters.
+Contract: code for torch.compile, which `compiled` runs. Not known here: rows and drafters.
 """
 
 from collections.abc import Iterator
@@ -17,32 +17,33 @@ from specviz.engine.kv.attention import grouped_mask
 from specviz.engine.kv.compiled import MAX_PACKED_BYTES, CompiledModel, weight_bytes
 from specviz.engine.kv.feed import Feed
 
-# Torch compiles a layer once for each forward of a chain. So many take as long as the verification
-# by the embedded target, and where there are more, calls are a small part of a forward.
-MAX_LAYERS = 16
+# Torch compiles each layer once for every forward of a chain. Sixteen take as long to compile as
+# the embedded target. In deeper models, calls are a small part of a forward anyway.
+MAX_COMPILED_LAYERS = 16
 
 
 class Chain(NamedTuple):
-    """What a chain of K forwards gives: tokens (b, K), and the logits (b, K, V) behind them."""
+    """What K forwards give: tokens (b, K), and the logits (b, K, V) that each was chosen from."""
 
     tokens: Tensor
     logits: Tensor
 
 
 def run_chain(model: nn.Module, **arguments: Any) -> tuple[Tensor, Tensor]:
-    """Run `steps` forwards, the first over `input_ids`, the others over the token just chosen.
+    """Run `steps` forwards. The first reads `input_ids` (b, f), each later one the token chosen.
 
     Args:
         model: a causal LM, or a draft head.
-        arguments: of a forward, but for position_ids (b, f + steps - 1) and attention_mask
-            (b, f + steps - 1, w), additive, of all tokens read. The cache's `access` has their
-            slots. `features` (b, f, D) are a head's; `vocabulary` is V or None, and `groups` as in
-            `grouped_mask`.
+        arguments: those of a forward, with these differences. `position_ids` (b, f + steps - 1) and
+            `attention_mask` (b, f + steps - 1, w), which is additive, are those of all tokens read;
+            the slots of all are in the cache's `access`. `features` (b, f, D), if given, are those
+            of the first forward. Further: `steps`, `groups` as in `grouped_mask`, and
+            `vocabulary`, V or None.
     """
     steps = arguments.pop("steps")
     groups = arguments.pop("groups")
     vocabulary = arguments.pop("vocabulary")
-    tokens = arguments.pop("input_ids")  # (b, f)
+    tokens = arguments.pop("input_ids")
     positions = arguments.pop("position_ids")
     added = arguments.pop("attention_mask")
     cache = arguments["past_key_values"]
@@ -71,25 +72,41 @@ def run_chain(model: nn.Module, **arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 class CompiledChain(CompiledModel):
-    """Calls `run_chain` of a model through torch.compile."""
+    """Calls `run_chain` on a model through torch.compile."""
 
     code = staticmethod(run_chain)
     output = Chain
 
+    def __init__(self, call: CompiledModel) -> None:
+        """call: what runs single forwards of the same model."""
+        super().__init__(call._model)
+        # Both lay out the same weights, which only one of them may do at a time.
+        self._lock = call._lock
+
 
 def is_worth_chaining(model: nn.Module, layers: int, steps: int | None) -> bool:
-    """Return whether `steps` forwards gain from being one function, and can be compiled as such."""
-    if steps is None:
+    """Return whether compiling `steps` forwards as one function pays and fits the limits."""
+    if steps is None or steps < 2 or steps * layers > MAX_COMPILED_LAYERS:
         return False
+    # On a GPU, graphs take the place of calls.
+    if next(model.parameters()).device.type != "cpu":
+        return False
+    weights = weight_bytes(model)
+    # A draft head borrows this, so it is not among the head's own modules.
+    lm_head = getattr(model, "target_lm_head", None)
+    if lm_head is not None:
+        weights += weight_bytes(lm_head)
     # Each forward of a chain has packed weights of its own.
-    fits = steps * weight_bytes(model) <= MAX_PACKED_BYTES
-    return steps > 1 and steps * layers <= MAX_LAYERS and fits
+    return steps * weights <= MAX_PACKED_BYTES
 
 
 def parts_of_chain(feed: Feed, fed: Tensor, tokens: Tensor) -> Iterator[Feed]:
-    """Yield the feed of each forward of a chain that read `fed` (b, f) and chose `tokens` (b, K).
+    """Yield the feed of each forward of a chain, as if each had run alone.
 
-    feed: of all tokens that were read, (b, f + K - 1).
+    Args:
+        feed: of all tokens that were read, (b, f + K - 1).
+        fed: (b, f), the tokens that were read first.
+        tokens: (b, K), those that were chosen.
     """
     stop = fed.shape[1]
     yield feed.part(fed, slice(0, stop))

@@ -30,7 +30,7 @@ from specviz.engine.models.layers import find_layers
 # Above this, a copy of the weights costs more memory than its speed is worth.
 MAX_COPIED_BYTES = 1 << 30
 
-# Each kind of forward that is compiled has packed weights of its own.
+# Above this, weights are not packed: every kind of forward holds a packed copy.
 MAX_PACKED_BYTES = 1 << 28
 # Where GCC cannot be told to inline late, packed weights are the faster ones up to so many tokens;
 # see docs/results.md.
@@ -40,13 +40,13 @@ Copy = tuple[dict[str, nn.Parameter | None], nn.Parameter]
 
 Compiled = tuple[list[Any], Callable[..., Any], Callable[..., Any] | None]
 
-# How each model was compiled, by the code that calls it, with the state that it had then.
+# By model and by code: the state of the model, and what was compiled for it.
 _known: WeakKeyDictionary[nn.Module, dict[Callable[..., Any], Compiled]] = WeakKeyDictionary()
 _numbers = count()
 _compiler = Lock()  # for the compiler's settings, which are those of all threads
 
 
-def compiled(model: PreTrainedModel) -> Callable[..., Any]:
+def compiled(model: PreTrainedModel) -> "CompiledModel | CompiledLayers":
     """Return what calls the model through torch.compile.
 
     Raises:
@@ -69,7 +69,7 @@ class Output(NamedTuple):
 
 def call_once(model: nn.Module, **arguments: Any) -> tuple[Any, ...]:
     """Run one forward, and return what is read of its output."""
-    # What is returned is built again at each call, so it is no more than somebody reads.
+    # No more than is read, since compiled code builds its result again at every call.
     output = model(**arguments)
     return tuple([getattr(output, name, None) for name in Output._fields])
 
@@ -111,7 +111,7 @@ class CompiledModel:
 
     Attributes:
         code: what is compiled, given the model and the arguments of a call.
-        output: names what it returns.
+        output: the named tuple that its results are put into.
     """
 
     code: Callable[..., tuple[Any, ...]] = staticmethod(call_once)
@@ -225,7 +225,7 @@ def _of_arguments(guards: Sequence[Any]) -> Sequence[bool]:
 
 
 def _own_code(code: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a copy of a function, with code of its own.
+    """Return a copy of a function of a module, with code of its own.
 
     The compiler keeps its variants by code. Two models that shared code would be told apart by the
     checks that `_of_arguments` leaves out.
