@@ -164,7 +164,7 @@ def test_where_the_number_changes_more_than_the_time_it_is_torchs(
     option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RoundForwards, "run", lambda self: pytest.fail("tried"))
-    monkeypatch.setattr(CachedModel, "compile", lambda self: None)
+    monkeypatch.setattr(CachedModel, "compile", lambda self, chain_length: None)
     run = make_run(make_pair("llama"), PROMPTS, Options.from_keywords({option: True}))
     assert run.num_threads == 2
 

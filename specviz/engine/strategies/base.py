@@ -7,8 +7,8 @@ To add a strategy, subclass `Strategy` and write:
 - `right_aligned = True`, if it promises that all rows of a batch end in one column in every round;
 - `align`, which gives every row its start and moves the K/V that lies elsewhere.
 
-That is enough. The other methods have defaults. Override one where the strategy differs; they are
-listed in the order in which a run calls them:
+That is enough, and only `name` is required. The other methods have defaults. Override one where the
+strategy differs; they are listed in the order in which a run calls them:
 
 | when | method | by default |
 |---|---|---|
