@@ -92,7 +92,7 @@ def generate(
             captured.
         compile: compile the models' forwards of a round with torch.compile, on a GPU layer by layer
             (on a CPU it needs a C++ compiler). New kinds of forwards, one row in place of many for
-            instance, then take 10 to 60 s each. Torch keeps what is compiled on disk. On a CPU, a
+            instance, then take 10 to 90 s each. Torch keeps what is compiled on disk. On a CPU, a
             run with one row reads all prompts but the first with compiled code, too, and a small
             draft model's K greedy forwards are one function where K is the same in every round.
         num_threads: CPU threads that torch computes with during the run. None: 1 or torch's own
