@@ -1,6 +1,7 @@
 """The drafts of a round as one compiled function: the same run as with one call a draft."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -108,6 +109,9 @@ def test_a_strategy_may_shorten_a_round(chains: list[int]) -> None:
     expected = sv.generate(pair, make_prompts()[:3], **options)
     found = sv.generate(pair, make_prompts()[:3], compile=True, **options)
     assert found.tokens == expected.tokens
+    # Near the end of a budget fewer tokens are drafted, one call each.
+    assert set(chains) == {4}
+    assert len(chains) < len(found.rounds["batch"])
 
 
 @pytest.mark.parametrize("batch_size", [1, 2])
@@ -158,6 +162,19 @@ def test_long_chains_and_large_models_are_not_chained(monkeypatch: pytest.Monkey
     monkeypatch.setattr(chained, "MAX_PACKED_BYTES", 3 * compiled.weight_bytes(draft))
     assert is_worth_chaining(draft, 2, 3)
     assert not is_worth_chaining(draft, 2, 4), "each forward has packed weights of its own"
+
+
+def test_chains_are_for_cpus() -> None:
+    draft = deepcopy(make_pair("llama").draft).to("meta")
+    assert not is_worth_chaining(draft, 2, 3)
+
+
+def test_single_forwards_and_chains_wait_for_one_another(chains: list[int]) -> None:
+    """Both may put copies in the place of the same weights."""
+    cached = CachedModel(make_pair("llama").draft, rows=1, slots=8)
+    cached.compile(3)
+    assert cached._chain is not None
+    assert cached._chain._lock is cached._call._lock
 
 
 def test_the_lm_head_of_the_target_counts(
