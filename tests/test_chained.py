@@ -14,6 +14,7 @@ import specviz as sv
 from specviz.engine.kv import chained, compiled
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.chained import CompiledChain, is_worth_chaining
+from specviz.engine.kv.compiled import CompiledModel
 
 RUN: dict[str, Any] = {"max_new_tokens": 16, "progress": False}
 
@@ -174,6 +175,7 @@ def test_single_forwards_and_chains_wait_for_one_another(chains: list[int]) -> N
     cached = CachedModel(make_pair("llama").draft, rows=1, slots=8)
     cached.compile(3)
     assert cached._chain is not None
+    assert isinstance(cached._call, CompiledModel)
     assert cached._chain._lock is cached._call._lock
 
 
