@@ -9,11 +9,12 @@ import torch
 from conftest import check_refusal, generate, make_pair, make_prompts
 from tiny_heads import STEPS, hiding_first, pair_with
 from transformers import LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from tree_drafters import GUMBEL
 
 import specviz as sv
 from specviz.engine.heads import KINDS, build_head
-from specviz.engine.heads.layer import shifted
+from specviz.engine.heads.layer import HeadLayer, shifted
 from specviz.engine.heads.residual import Gate
 
 
@@ -57,6 +58,19 @@ def test_chains_with_a_hidden_first_entry_are_those_without_one():
         # A text of one token has entry 0 alone, which then attends to itself.
         alone = head(tokens[:, :1], torch.zeros_like(entries[:, :1]), torch.zeros(1, 1).long())
         torch.testing.assert_close(alone.logits[0, 0], outputs[0].logits[0, 0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("scaling", [None, {"rope_type": "linear", "factor": 4.0}])
+def test_positions_are_turned_as_by_the_rotary_module_of_transformers(dtype, scaling):
+    settings = build_head("eagle3", make_pair("llama").target).settings
+    config = replace(settings, rope_scaling=scaling).layer_config()
+    layer = HeadLayer(config, with_tokens=True).to(dtype)
+    attended = torch.zeros(2, 3, 2 * settings.hidden_size, dtype=dtype)
+    positions = torch.tensor([[0, 1, 2], [7, 500, 501]])
+    found = layer.position_embeddings(attended, positions)
+    expected = LlamaRotaryEmbedding(config).to(dtype)(attended, positions)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["cosine", "silu"])

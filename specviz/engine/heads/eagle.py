@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from specviz.engine.heads.base import DraftHead, HeadOutput
 from specviz.engine.heads.layer import Chains, HeadLayer, at, shifted
@@ -34,7 +33,7 @@ class EagleHead(DraftHead):
         self.fc = nn.Linear(width, size, bias=False)
         self.midlayer = HeadLayer(self.config, with_tokens=not self.mixes)
         if not self.mixes:
-            self.norm = LlamaRMSNorm(size, eps=settings.rms_norm_eps)
+            self.norm = nn.RMSNorm(size, eps=settings.rms_norm_eps)
         if settings.kind == "parallel":
             # The token and the feature of an entry that is not known yet.
             self.mask_embedding = nn.Parameter(torch.zeros(size))

@@ -13,7 +13,6 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import (
     LlamaAttention,
     LlamaMLP,
-    LlamaRMSNorm,
     LlamaRotaryEmbedding,
     apply_rotary_pos_emb,
 )
@@ -36,10 +35,10 @@ class HeadLayer(nn.Module):
             for name in ("q_proj", "k_proj", "v_proj"):
                 out = getattr(self.self_attn, name).out_features
                 setattr(self.self_attn, name, nn.Linear(2 * size, out, bias=False))
-            self.hidden_norm = LlamaRMSNorm(size, eps=config.rms_norm_eps)
+            self.hidden_norm = nn.RMSNorm(size, eps=config.rms_norm_eps)
         self.mlp = LlamaMLP(config)
-        self.input_layernorm = LlamaRMSNorm(size, eps=config.rms_norm_eps)
-        self.post_attention_layernorm = LlamaRMSNorm(size, eps=config.rms_norm_eps)
+        self.input_layernorm = nn.RMSNorm(size, eps=config.rms_norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(size, eps=config.rms_norm_eps)
         # Not persistent: it has no weights.
         self.rotary = LlamaRotaryEmbedding(config)
         self.with_tokens = with_tokens
@@ -52,6 +51,16 @@ class HeadLayer(nn.Module):
         assert embedded is not None
         return torch.cat([self.input_layernorm(embedded), self.hidden_norm(states)], -1)
 
+    def position_embeddings(self, attended: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines (b, q, d) of the rotary angles at positions (b, q)."""
+        if self.rotary.rope_type != "default":
+            cos, sin = self.rotary(attended, position_ids)
+            return cos, sin
+        # The same numbers in half of the module's time, which also serves scaled angles.
+        angles = position_ids[..., None] * self.rotary.inv_freq.float()
+        angles = torch.cat([angles, angles], -1)
+        return angles.cos().to(attended.dtype), angles.sin().to(attended.dtype)
+
     def forward(
         self, states: Tensor, embedded: Tensor | None, position_ids: Tensor, **arguments: Any
     ) -> Tensor:
@@ -60,8 +69,8 @@ class HeadLayer(nn.Module):
         arguments: mask and cache, as transformers' attention takes them.
         """
         attended = self.attended(states, embedded)
-        around = self.rotary(attended, position_ids)
-        out, _ = self.self_attn(attended, position_embeddings=around, **arguments)
+        cos_sin = self.position_embeddings(attended, position_ids)
+        out, _ = self.self_attn(attended, position_embeddings=cos_sin, **arguments)
         return self.finish(states + out)
 
     def finish(self, states: Tensor) -> Tensor:
@@ -107,7 +116,7 @@ class Chains:
     def _key_value(self, attended: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         attention = self.layer.self_attn
         keys = self._split(attention.k_proj(attended))
-        cos, sin = self.layer.rotary(attended, positions)
+        cos, sin = self.layer.position_embeddings(attended, positions)
         keys, _ = apply_rotary_pos_emb(keys, keys, cos, sin)
         return keys, self._split(attention.v_proj(attended))
 
@@ -119,7 +128,7 @@ class Chains:
         attention = self.layer.self_attn
         attended = self.layer.attended(states, embedded)
         positions = self.starts + number
-        cos, sin = self.layer.rotary(attended, positions)
+        cos, sin = self.layer.position_embeddings(attended, positions)
         queries = self._split(attention.q_proj(attended))
         queries, _ = apply_rotary_pos_emb(queries, queries, cos, sin)
         if number:

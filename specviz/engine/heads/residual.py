@@ -15,7 +15,6 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.functional import silu
-from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from specviz.engine.heads.base import DraftHead, HeadOutput, identity_linear
 from specviz.engine.heads.layer import Chains, HeadLayer, at, shifted
@@ -37,9 +36,9 @@ class Gate(nn.Module):
         size = settings.hidden_size
         self.kind = settings.gate
         self.heads = settings.num_attention_heads
-        self.norm = LlamaRMSNorm(size, eps=settings.rms_norm_eps)
+        self.norm = nn.RMSNorm(size, eps=settings.rms_norm_eps)
         # Frequent tokens have long rows in a tied LM head, and would dominate.
-        self.token_norm = LlamaRMSNorm(size, eps=settings.rms_norm_eps)
+        self.token_norm = nn.RMSNorm(size, eps=settings.rms_norm_eps)
         self.query = identity_linear(size, NOISE)
         self.key = identity_linear(size, NOISE)
         self.value = nn.Linear(size, size, bias=False)
