@@ -3,12 +3,21 @@
 Only the run's models use it, only during the run, and other models are unaffected.
 """
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from conftest import generate_one_by_one, make_pair, make_prompts
 
 import specviz as sv
-from specviz.engine.kv.attention import NAME, additive_mask, grouped_attention, grouped_mask
+from specviz.engine.kv.attention import (
+    additive_mask,
+    attending,
+    grouped_attention,
+    grouped_mask,
+)
+from specviz.engine.models.compat import OWN_ATTENTION
 
 NEW_TOKENS = 12
 
@@ -39,7 +48,7 @@ def test_the_models_serve_others_meanwhile():
     run = sv.decode(pair, prompts, batch_size=3, max_new_tokens=NEW_TOKENS)
     for event in run:
         if event.phase == "draft" and event.round == 1:
-            assert pair.target.config._attn_implementation == NAME
+            assert pair.target.config._attn_implementation == OWN_ATTENTION
             torch.testing.assert_close(pair.target(alone).logits, before)
             padded = torch.ones_like(alone)
             padded[0, 0] = 0
@@ -71,6 +80,50 @@ def test_a_run_that_is_given_up_leaves_the_models_as_they_were():
     pair = make_pair("llama")
     run = sv.decode(pair, make_prompts(), max_new_tokens=NEW_TOKENS)
     next(run)
-    assert pair.target.config._attn_implementation == NAME
+    assert pair.target.config._attn_implementation == OWN_ATTENTION
     run.close()
     assert pair.target.config._attn_implementation == "sdpa"
+
+
+def test_the_last_of_two_runs_restores_the_models():
+    model = make_pair("llama").target
+    first, second = attending([model]), attending([model])
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert model.config._attn_implementation == OWN_ATTENTION, "the second run is under way"
+    second.__exit__(None, None, None)
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_threads_share_a_pair():
+    pair, prompts = make_pair("llama"), make_prompts()
+    expected = generate_one_by_one("llama", torch.float32, NEW_TOKENS)
+
+    def decode(number):
+        options = {"strategy": ("inplace", "eqspec")[number % 2], "num_threads": 1}
+        # Of different lengths, so that one run ends while another is inside a forward.
+        count = 2 + number % 3
+        run = sv.generate(
+            pair, prompts[:count], max_new_tokens=NEW_TOKENS, progress=False, **options
+        )
+        return run.tokens == expected[:count]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            assert all(pool.map(decode, range(9)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert pair.target.config._attn_implementation == "sdpa"
+
+
+def test_a_suspended_run_leaves_the_models_usable():
+    pair = make_pair("llama")
+    run = sv.decode(pair, make_prompts(), max_new_tokens=NEW_TOKENS)
+    next(run)
+    again = sv.Pair(pair.target, pair.draft)
+    text = sv.generate(again, make_prompts()[:1], max_new_tokens=4, progress=False).tokens
+    assert text[0] == generate_one_by_one("llama", torch.float32, NEW_TOKENS)[0][:4]
+    run.close()

@@ -60,6 +60,7 @@ def test_the_text_is_that_of_every_turn_from_scratch(keep: str, strategy: str) -
         {"drafter": "lookup"},
         {"drafter": sv.drafter("model", keep_cache=False)},
         {"drafter": sv.drafter("tree", depth=3, width=2)},
+        {"drafter": "static_tree", "strategy": "masking", "num_draft_tokens": 4},
         {"strategy": "autoregressive"},
         {"strategy": sv.strategy("eqspec", refill=False)},
         {"deterministic": True},

@@ -14,6 +14,7 @@ from specviz.engine.features import Features, FeatureStore
 from specviz.engine.heads import DraftHead
 from specviz.engine.heads.cached import CachedHead
 from specviz.engine.heads.layer import shifted
+from specviz.engine.models.compat import attention_of
 from specviz.engine.probe import (
     NEGLIGIBLE,
     SLOTS,
@@ -31,7 +32,7 @@ _tried: WeakKeyDictionary[DraftHead, tuple[object, ...]] = WeakKeyDictionary()
 
 def check_head(head: DraftHead) -> None:
     """Raise ValueError if the head's output depends on where its K/V lies, or if it cannot run."""
-    conditions = (head.dtype, head.device, head.config._attn_implementation)
+    conditions = (head.dtype, head.device, attention_of(head))
     if not head.settings.has_cache or _tried.get(head) == conditions:
         return
     problem = find_difference(head)

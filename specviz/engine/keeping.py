@@ -41,7 +41,8 @@ class Keeping(Reading):
         """Free or keep K/V after a phase."""
         if phase == "draft":
             self.release_drafts()
-        if phase == "accept":
+        # Before this, a layout does not know where the accepted drafts of a tree lie.
+        if phase == "synchronise":
             self.keep_finished()
 
     def keep_finished(self) -> None:

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from specviz.engine.kv.attention import plain_masks, query_groups, takes_grouped
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
-from specviz.engine.models.compat import input_device
+from specviz.engine.models.compat import attention_of, input_device
 from specviz.engine.models.layers import describe, first_layers
 
 # Differences are measured in standard deviations of the logits. What is smaller than this changes
@@ -52,7 +52,7 @@ def check_exact(role: str, model: PreTrainedModel) -> None:
     Args:
         role: "target" or "draft", for the message.
     """
-    conditions = (model.dtype, input_device(model), model.config._attn_implementation)
+    conditions = (model.dtype, input_device(model), attention_of(model))
     if _tried.get(model) == conditions:
         return
     problem = _judge(model, conditions)

@@ -7,6 +7,7 @@ a group become further queries of their K/V head, which gives the same numbers w
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 from weakref import WeakSet
 
@@ -18,15 +19,16 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from specviz.engine.kv.packing import Packing
-from specviz.engine.models.compat import read_setting
+from specviz.engine.models.compat import OWN_ATTENTION, attention_of, read_setting
 
-NAME = "specviz_grouped"
 # Keyword under which models hand the places of packed queries on to the attention.
 PACKED = "specviz_packed"
 
-# Ids of the configurations inside `attending`. Reading the setting itself takes as long as a small
-# operation.
-_attending: set[int] = set()
+# How many contexts of `attending` each configuration is in, by its id. Reading the setting itself
+# takes as long as a small operation.
+_attending: dict[int, int] = {}
+# Several threads may decode with the same models.
+_lock = Lock()
 
 # Models that take no grouped mask, as a trial has shown.
 plain_masks: WeakSet[PreTrainedModel] = WeakSet()
@@ -106,8 +108,7 @@ def takes_grouped(model: PreTrainedModel) -> bool:
 
     The model must be set to sdpa and support attention backends. Others get an ordinary mask.
     """
-    uses_sdpa = model.config._attn_implementation in ("sdpa", NAME)
-    return bool(uses_sdpa and model._supports_attention_backend)
+    return attention_of(model) == "sdpa" and bool(model._supports_attention_backend)
 
 
 def attends_grouped(model: PreTrainedModel) -> bool:
@@ -119,23 +120,24 @@ def attends_grouped(model: PreTrainedModel) -> bool:
 def attending(models: Iterable[PreTrainedModel]) -> Iterator[None]:
     """Let those of the models that can use `grouped_attention` do so inside the context.
 
-    May be nested. Entering it costs more than a small operation, so a run enters it once.
+    May be nested, and entered by several threads: the last one to leave restores the models.
+    Entering it costs more than a small operation, so a run enters it once.
     """
-    # Only what is set to sdpa now: a nested call changes nothing, so it restores nothing either.
-    changed = []
-    for model in models:
-        if model.config._attn_implementation == "sdpa" and takes_grouped(model):
-            changed.append(model.config)
-    for config in changed:
-        config._attn_implementation = NAME
-        _attending.add(id(config))
+    configs = [model.config for model in models if takes_grouped(model)]
+    with _lock:
+        for config in configs:
+            _attending[id(config)] = _attending.get(id(config), 0) + 1
+            config._attn_implementation = OWN_ATTENTION
     try:
         yield
     finally:
-        for config in changed:
-            config._attn_implementation = "sdpa"
-            _attending.discard(id(config))
+        with _lock:
+            for config in configs:
+                _attending[id(config)] -= 1
+                if not _attending[id(config)]:
+                    del _attending[id(config)]
+                    config._attn_implementation = "sdpa"
 
 
-AttentionInterface.register(NAME, grouped_attention)
-AttentionMaskInterface.register(NAME, sdpa_mask)
+AttentionInterface.register(OWN_ATTENTION, grouped_attention)
+AttentionMaskInterface.register(OWN_ATTENTION, sdpa_mask)

@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # These scale by the largest position in the batch, so a row's result would depend on other rows.
+OWN_ATTENTION = "specviz_grouped"  # see `engine.kv.attention`
 _BATCH_DEPENDENT_ROPE = ("longrope", "dynamic")
 
 # Up to so many tokens a layer attends to all of them by their positions. Beyond, it selects by
@@ -94,7 +95,7 @@ def _looks_ahead(model: PreTrainedModel) -> bool:
 
 def _check_attention(name: str, model: PreTrainedModel) -> None:
     config = model.config.get_text_config()
-    implementation = model.config._attn_implementation
+    implementation = attention_of(model)
     if implementation not in ("sdpa", "eager"):
         raise ValueError(
             f"{name} uses attn_implementation={implementation!r}, which takes no mask per row and "
@@ -119,6 +120,13 @@ def _check_attention(name: str, model: PreTrainedModel) -> None:
                 "batch, so a row's text would depend on the other rows; choose a model with "
                 "another rope_type (default, linear, yarn, llama3)"
             )
+
+
+def attention_of(model: PreTrainedModel) -> str:
+    """Return the model's attention implementation, as it is outside of runs."""
+    implementation: str = model.config._attn_implementation
+    # While a run is under way or suspended, its models attend in specviz's own way.
+    return "sdpa" if implementation == OWN_ATTENTION else implementation
 
 
 def layer_types(config: Any) -> set[str]:
