@@ -154,5 +154,5 @@ def acceptance_by_position(run: RecordedRun, *, theme: ThemeName = "auto") -> go
     figure.add_trace(texts("conditional values", middles, above, values, 11))
     positions = [painted.inked(f"draft {position}") for position in table["position"]]
     figure.add_trace(texts("positions", middles, top + height + 14, positions, 11.5))
-    heading = f"{run.meta['strategy']} · acceptance by position"
+    heading = f"{run.meta['strategy']} · acceptance by draft"
     return figure.add_traces(title(painted, heading, "share of rounds that accepted the draft"))
