@@ -278,7 +278,7 @@ def _watching(watched: Watched) -> Iterator[Watched]:
     try:
         for capture in captures:
             # A decoder may register an attention function of its own at any time.
-            capture.open(before=reader.open)
+            capture.open(before=reader.renew)
         yield watched
     finally:
         for capture in captures:
