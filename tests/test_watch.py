@@ -1,5 +1,6 @@
 """`sv.watch`: foreign decoders are judged as what they are, and run as they did."""
 
+import copy
 import gc
 import threading
 import warnings
@@ -12,7 +13,8 @@ import decoders
 import numpy as np
 import pytest
 import torch
-from conftest import make_pair
+from conftest import EOS as TINY_EOS
+from conftest import VOCABULARY, generate_alone, make_pair, make_prompts
 from decoder_work import EOS, MAX_NEW_TOKENS, K, pair, prompts, reference
 from decoders import CASES, SAMPLED, Case
 from masking_decoder import MaskingDecoder
@@ -287,6 +289,39 @@ def test_attention_that_replaces_another_while_it_is_watched_is_used(
         target(torch.ones(1, 4, dtype=torch.long))
     assert len(calls) == target.config.num_hidden_layers
     assert seen.forwards[0].seen is not None
+
+
+def test_eos_that_the_generation_config_switches_off_ends_no_text() -> None:
+    """`generate` goes on past the EOS of the model's config then, and so does specviz."""
+    tiny = copy.deepcopy(make_pair("llama").target)
+    tiny.generation_config.eos_token_id = None
+    given = [make_prompts()[i] for i in (0, 2, 5)]
+    with sv.watch(tiny) as seen:
+        outputs = generate_alone(tiny, given, 12)
+    assert any(set(output[:-1]) & set(TINY_EOS) for output in outputs)
+    report = seen.audit(given, outputs)
+    assert report.is_right, report
+
+
+@pytest.mark.parametrize(
+    ("prompt", "token", "eos", "message"),
+    [
+        ([], [], 5, "eos_token_ids must be a list, got 5; "),
+        ([], [VOCABULARY], None, r"outputs\[0\] has the id 97, but target has a vocabulary of 97"),
+        ([500], [], None, r"prompts\[0\] has the id 500, but target has a vocabulary of 97"),
+    ],
+    ids=["eos", "output", "prompt"],
+)
+def test_ids_that_no_model_can_read_are_refused(
+    prompt: list[int], token: list[int], eos: Any, message: str
+) -> None:
+    given = make_prompts()[3:5]
+    with sv.watch(make_pair("llama").target) as seen:
+        outputs = generate_alone(seen.target, given, 8)
+    given = [given[0] + prompt, given[1]]
+    outputs = [outputs[0] + token, outputs[1]]
+    with pytest.raises(ValueError, match=message):
+        seen.audit(given, outputs, eos_token_ids=eos)
 
 
 def test_the_record_opens_in_the_step_through() -> None:
