@@ -1,7 +1,11 @@
 """`sv.watch`: foreign decoders are judged as what they are, and run as they did."""
 
+import copy
+import gc
 import threading
 import warnings
+import weakref
+from contextlib import ExitStack
 from typing import Any
 
 import decoder_work
@@ -9,9 +13,13 @@ import decoders
 import numpy as np
 import pytest
 import torch
+from conftest import EOS as TINY_EOS
+from conftest import VOCABULARY, generate_alone, make_pair, make_prompts
 from decoder_work import EOS, MAX_NEW_TOKENS, K, pair, prompts, reference
 from decoders import CASES, SAMPLED, Case
 from masking_decoder import MaskingDecoder
+from transformers import DynamicCache
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import specviz as sv
 from specviz.checks.watch.requests import common
@@ -225,14 +233,95 @@ def test_a_decoder_that_raises_keeps_what_was_seen() -> None:
 
 
 def test_nothing_stays_behind() -> None:
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
     before = {name: ALL_ATTENTION_FUNCTIONS.get(name) for name in ("sdpa", "eager")}
     hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in pair().target.modules())
     watched(named("slots.Slots"))
     after = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in pair().target.modules())
     assert before == {name: ALL_ATTENTION_FUNCTIONS.get(name) for name in ("sdpa", "eager")}
     assert hooks == after
+
+
+@pytest.mark.parametrize("second", ["llama", "qwen3"])
+def test_blocks_that_overlap_leave_nothing_behind(second: str) -> None:
+    """The first block closes first, as in two threads. The second one still sees all."""
+    before = dict(ALL_ATTENTION_FUNCTIONS._local_mapping)
+    ids = torch.ones(1, 4, dtype=torch.long)
+    first, other = make_pair("llama").target, make_pair(second).target
+    early, late = ExitStack(), ExitStack()
+    with torch.no_grad(), late:
+        with early:
+            seen = early.enter_context(sv.watch(first))
+            again = late.enter_context(sv.watch(other))
+            first(ids)
+        other(ids)
+        assert len(seen.forwards) == 1
+        assert all(forward.seen is not None for forward in seen.forwards + again.forwards)
+    assert ALL_ATTENTION_FUNCTIONS._local_mapping == before
+    kept = weakref.ref(seen.forwards[0])
+    del early, late, seen, again
+    gc.collect()
+    assert kept() is None
+
+
+def test_two_blocks_on_one_model_let_go_of_its_cache() -> None:
+    cache = DynamicCache()
+    ids = torch.ones(1, 4, dtype=torch.long)
+    target = make_pair("llama").target
+    with torch.no_grad(), sv.watch(target) as outer, sv.watch(target) as inner:
+        target(ids, past_key_values=cache)
+        assert "update" not in vars(cache)
+    assert torch.equal(outer.forwards[0].held, inner.forwards[0].held)
+
+
+def test_attention_that_replaces_another_while_it_is_watched_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library = ALL_ATTENTION_FUNCTIONS["sdpa"]
+    calls = []
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return library(*args, **kwargs)
+
+    target = make_pair("llama").target
+    with torch.no_grad(), sv.watch(target) as seen:
+        monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "sdpa", counted)
+        target(torch.ones(1, 4, dtype=torch.long))
+    assert len(calls) == target.config.num_hidden_layers
+    assert seen.forwards[0].seen is not None
+
+
+def test_eos_that_the_generation_config_switches_off_ends_no_text() -> None:
+    """`generate` goes on past the EOS of the model's config then, and so does specviz."""
+    tiny = copy.deepcopy(make_pair("llama").target)
+    tiny.generation_config.eos_token_id = None
+    given = [make_prompts()[i] for i in (0, 2, 5)]
+    with sv.watch(tiny) as seen:
+        outputs = generate_alone(tiny, given, 12)
+    assert any(set(output[:-1]) & set(TINY_EOS) for output in outputs)
+    report = seen.audit(given, outputs)
+    assert report.is_right, report
+
+
+@pytest.mark.parametrize(
+    ("prompt", "token", "eos", "message"),
+    [
+        ([], [], 5, "eos_token_ids must be a list, got 5; "),
+        ([], [VOCABULARY], None, r"outputs\[0\] has the id 97, but target has a vocabulary of 97"),
+        ([500], [], None, r"prompts\[0\] has the id 500, but target has a vocabulary of 97"),
+    ],
+    ids=["eos", "output", "prompt"],
+)
+def test_ids_that_no_model_can_read_are_refused(
+    prompt: list[int], token: list[int], eos: Any, message: str
+) -> None:
+    given = make_prompts()[3:5]
+    with sv.watch(make_pair("llama").target) as seen:
+        outputs = generate_alone(seen.target, given, 8)
+    given = [given[0] + prompt, given[1]]
+    outputs = [outputs[0] + token, outputs[1]]
+    with pytest.raises(ValueError, match=message):
+        seen.audit(given, outputs, eos_token_ids=eos)
 
 
 def test_the_record_opens_in_the_step_through() -> None:

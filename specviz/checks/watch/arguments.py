@@ -78,6 +78,23 @@ def checked_outputs(
     return [_ids(f"outputs[{i}]", each, tokenizer, False) for i, each in enumerate(outputs)]
 
 
+def check_vocabulary(
+    target: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    outputs: Sequence[Sequence[int] | None],
+) -> None:
+    """Raise ValueError if an id has no row in the target's embedding."""
+    size = target.get_input_embeddings().weight.shape[0]
+    for name, rows in (("prompts", prompts), ("outputs", outputs)):
+        for i, row in enumerate(rows):
+            largest = max(row or (0,))
+            if largest >= size:
+                raise ValueError(
+                    f"{name}[{i}] has the id {largest}, but target has a vocabulary of {size}; "
+                    "pass the token ids of this run, or the texts with the target's own tokenizer"
+                )
+
+
 def without_filling(output: list[int] | None, eos: Sequence[int]) -> list[int] | None:
     """Return new tokens up to EOS, if one and the same token fills what lies behind it."""
     if output is None:

@@ -10,6 +10,7 @@ attention function of the first layer, so that all forms of masks are read as th
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import signature
 from threading import get_ident
 from typing import Any
@@ -176,24 +177,16 @@ class Capture:
 
     def _wrap(self, cache: Any, forward: CapturedForward) -> None:
         """Read what the cache is given and returns, until the forward is over."""
-        update = cache.update
-        own = vars(cache).get("update")
 
-        def reading(keys: Tensor, values: Tensor, layer: int, *args: Any, **kwargs: Any) -> Any:
-            found = update(keys, values, layer, *args, **kwargs)
+        def note(keys: Tensor, values: Tensor, layer: int, *attended: Tensor) -> None:
             if self._running.get(get_ident()) is forward:
-                self._note_kv(forward, layer, keys, values, *found)
-            return found
-
-        def let_go() -> None:
-            if own is None:
-                del cache.update
-            else:
-                cache.update = own
+                self._note_kv(forward, layer, keys, values, *attended)
 
         # On this object alone: patching the class would also read caches of other models.
-        cache.update = reading
-        self._caches[get_ident()] = let_go
+        if not isinstance(cache.update, _ReadUpdate):
+            cache.update = _ReadUpdate(cache)
+        cache.update.notes.append(note)
+        self._caches[get_ident()] = partial(cache.update.let_go, note)
 
     def _let_go(self, thread: int) -> None:
         let_go = self._caches.pop(thread, None)
@@ -242,6 +235,36 @@ class Capture:
         logits = getattr(output, "logits", None)
         if forward is not None and logits is not None:
             forward.keep(logits)  # a model may scale what its LM head gave
+
+
+class _ReadUpdate:
+    """The `update` of one cache, which captures of one model share while they read it.
+
+    Attributes:
+        notes: called with the K/V that it is given and returns, one by each capture.
+    """
+
+    def __init__(self, cache: Any) -> None:
+        self.notes: list[Callable[..., None]] = []
+        self._cache = cache
+        self._update = cache.update
+        self._own = vars(cache).get("update")  # None: that of its class
+
+    def __call__(self, keys: Tensor, values: Tensor, layer: int, *args: Any, **kwargs: Any) -> Any:
+        found = self._update(keys, values, layer, *args, **kwargs)
+        for note in self.notes:
+            note(keys, values, layer, *found)
+        return found
+
+    def let_go(self, note: Callable[..., None]) -> None:
+        """Read no more for one capture; the last one gives the cache its own `update` back."""
+        self.notes.remove(note)
+        if self.notes:
+            return
+        if self._own is None:
+            del self._cache.update
+        else:
+            self._cache.update = self._own
 
 
 def attention_layers(model: PreTrainedModel) -> dict[nn.Module, int]:

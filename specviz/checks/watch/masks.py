@@ -5,8 +5,9 @@ call of an attention function to a callback, and changes none. Not known here: m
 """
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -57,54 +58,83 @@ def visible(
 
 
 class AttentionReader:
-    """Shows the calls of all attention functions to the captures, while it is open."""
+    """Shows the calls of all attention functions to the captures, while it is open.
+
+    Readers may be open at the same time and close in any order, in any thread: they share one
+    wrapper around each function, and the last one that closes takes it away.
+    """
+
+    _lock = Lock()
+    _opened: ClassVar[list["AttentionReader"]] = []
 
     def __init__(self, captures: Sequence[Attends]) -> None:
         self._captures = captures
-        self._before: dict[str, Any] = {}
-        self._reading: dict[str, Any] = {}
 
     def open(self) -> None:
-        """Read all functions that are registered; again for those that were registered since."""
-        local = ALL_ATTENTION_FUNCTIONS._local_mapping
-        for name in {*ALL_ATTENTION_FUNCTIONS, "eager"}:
-            current = local.get(name)
-            if current is None or current is not self._reading.get(name):
-                function = self._read(name, ALL_ATTENTION_FUNCTIONS.get(name))
-                self._before[name] = current
-                self._reading[name] = ALL_ATTENTION_FUNCTIONS[name] = function
+        """Read all functions that are registered."""
+        with self._lock:
+            self._opened.append(self)
+        self.renew()
+
+    def renew(self) -> None:
+        """Read the functions that were registered since, too."""
+        with self._lock:
+            if not self._opened:  # closed by another thread in the middle of a forward
+                return
+            local = ALL_ATTENTION_FUNCTIONS._local_mapping  # over what the library registers
+            for name in {*ALL_ATTENTION_FUNCTIONS, "eager"}:
+                if not isinstance(local.get(name), _Shown):
+                    ALL_ATTENTION_FUNCTIONS[name] = _Shown(name, local.get(name))
 
     def close(self) -> None:
-        local = ALL_ATTENTION_FUNCTIONS._local_mapping
-        for name, function in self._before.items():
-            if local.get(name) is not self._reading[name]:
-                continue  # registered since the last forward
-            if function is None:
-                del ALL_ATTENTION_FUNCTIONS[name]
-            else:
-                ALL_ATTENTION_FUNCTIONS[name] = function
-        self._before = {}
-        self._reading = {}
+        with self._lock:
+            self._opened.remove(self)
+            if self._opened:
+                return
+            for name, function in list(ALL_ATTENTION_FUNCTIONS._local_mapping.items()):
+                if not isinstance(function, _Shown):
+                    continue  # registered since the last forward
+                if function.before is None:
+                    del ALL_ATTENTION_FUNCTIONS[name]
+                else:
+                    ALL_ATTENTION_FUNCTIONS[name] = function.before
 
-    def _read(self, name: str, function: Any) -> Callable[..., Any]:
-        def attend(
-            module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, *args: Any,
-            **kwargs: Any,
-        ) -> Any:  # fmt: skip
-            call = function or sys.modules[type(module).__module__].eager_attention_forward
-            is_causal = kwargs.get("is_causal")
-            if is_causal is None:
-                is_causal = getattr(module, "is_causal", True)
-            effect = mask
-            if name == "eager":
-                effect = _of_eager(mask)
-                # Eager attention applies the mask that it is given, and no causal one of its own.
-                is_causal = False
-            for capture in self._captures:
-                capture.attends(module, key, value, effect, bool(is_causal))
-            return call(module, query, key, value, mask, *args, **kwargs)
+    @classmethod
+    def show(cls, *call: Any) -> None:
+        """Show a call to the captures of all readers that are open."""
+        for reader in tuple(cls._opened):
+            for capture in reader._captures:
+                capture.attends(*call)
 
-        return attend
+
+class _Shown:
+    """An attention function whose calls are shown to the readers that are open.
+
+    Attributes:
+        before: what stood in its place; None where that was what is registered for all.
+    """
+
+    def __init__(self, name: str, before: Any) -> None:
+        self.before = before
+        self._name = name
+
+    def __call__(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, *args: Any,
+        **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        call = self.before or ALL_ATTENTION_FUNCTIONS._global_mapping.get(self._name)
+        if call is None:
+            call = sys.modules[type(module).__module__].eager_attention_forward
+        is_causal = kwargs.get("is_causal")
+        if is_causal is None:
+            is_causal = getattr(module, "is_causal", True)
+        effect = mask
+        if self._name == "eager":
+            effect = _of_eager(mask)
+            # Eager attention applies the mask that it is given, and no causal one of its own.
+            is_causal = False
+        AttentionReader.show(module, key, value, effect, bool(is_causal))
+        return call(module, query, key, value, mask, *args, **kwargs)
 
 
 def _of_eager(mask: Any) -> Any:

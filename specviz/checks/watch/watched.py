@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from specviz.checks.watch.arguments import (
     check_followed,
     check_models,
+    check_vocabulary,
     check_windows,
     checked_outputs,
     checked_prompts,
@@ -34,7 +35,7 @@ from specviz.checks.watch.repair import Bench
 from specviz.checks.watch.report import WatchReport
 from specviz.checks.watch.trace import to_trace
 from specviz.record.trace import Trace
-from specviz.util.validate import require_bool, require_int, require_ints
+from specviz.util.validate import is_list, require_bool, require_int, require_ints
 
 SAMPLE = 4  # texts in which noise is measured
 
@@ -79,7 +80,7 @@ class Watched:
             greedy: whether it takes the target's best token; False for sampling, of which only the
                 forwards are judged.
             max_new_tokens: its budget, if it is to be checked.
-            eos_token_ids: what ends a text; None for what the target's settings say.
+            eos_token_ids: what ends a text; None for what the target's generation config says.
 
         Raises:
             ValueError: an argument cannot be used, or the forwards are not those of these prompts
@@ -92,12 +93,13 @@ class Watched:
             require_int("max_new_tokens", max_new_tokens)
         if eos_token_ids is None:
             eos_token_ids = eos_of(self.target)
-        if len(eos_token_ids):
+        if not is_list(eos_token_ids) or len(eos_token_ids):
             require_ints("eos_token_ids", eos_token_ids, minimum=0)
         check_followed(self.forwards)
         check_windows({"target": self.target, "draft": self.draft}, self.forwards)
         # Decoders fill short outputs up with padding, which was never fed.
         known = [without_filling(output, eos_token_ids) for output in known]
+        check_vocabulary(self.target, ids, known)
         follower = TargetFollower(ids, known, eos_token_ids, max_new_tokens)
         for forward in self._of("target"):
             follower.read(forward)
@@ -231,9 +233,10 @@ class Watched:
 
 
 def eos_of(model: PreTrainedModel) -> list[int]:
-    """Return the ids that end a text, as the model's settings have them."""
-    found = model.generation_config.eos_token_id if model.generation_config else None
-    if found is None:
+    """Return the ids that end a text: those of the generation config, as in `generate()`."""
+    if model.generation_config is not None:
+        found = model.generation_config.eos_token_id  # None is the user's choice
+    else:
         found = getattr(model.config.get_text_config(), "eos_token_id", None)
     if found is None:
         return []
@@ -278,7 +281,7 @@ def _watching(watched: Watched) -> Iterator[Watched]:
     try:
         for capture in captures:
             # A decoder may register an attention function of its own at any time.
-            capture.open(before=reader.open)
+            capture.open(before=reader.renew)
         yield watched
     finally:
         for capture in captures:
