@@ -26,6 +26,7 @@ from specviz.util.interrupt import interruptions_go_to
 from specviz.util.validate import (
     is_count,
     is_list,
+    quoted_path,
     require_bool,
     require_int,
     require_list,
@@ -67,7 +68,7 @@ def fetch_outputs(
     Args:
         url, model, protocol, max_new_tokens, timeout_s, logprobs, extra: see `Server`.
         prompts: texts; token ids only with protocol="completions".
-        out: the JSONL file. The conditions go beside it, to .json.
+        out: a file that ends in .jsonl. The conditions go beside it, to .json.
         concurrency: requests under way at once.
         progress: show a progress bar.
 
@@ -81,9 +82,10 @@ def fetch_outputs(
     )
     check_prompts(prompts, protocol)
     place = require_path("out", out)
-    if place.suffix == ".json":
+    if place.suffix != ".jsonl":  # two files of other endings may share their conditions
         raise ValueError(
-            f"out={shown_path(place)} is where the conditions go; end it in .jsonl instead"
+            f"out must end in .jsonl, got {quoted_path(place)}; add it, since the conditions go "
+            "beside the file, to .json"
         )
     require_int("concurrency", concurrency, maximum=MAX_CONCURRENCY)
     require_bool("progress", progress)
