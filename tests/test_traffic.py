@@ -23,6 +23,7 @@ from specviz.servers import (
 )
 from specviz.servers.traffic import missing_drafts
 from specviz.simulation import AcceptanceTable, Policy, Tetris, Workload, replay, simulate
+from specviz.studies import traffic as traffic_study
 from specviz.studies.tables import make_table
 from specviz.studies.traffic import UNIT, replay_traffic, unanswered
 
@@ -320,3 +321,10 @@ def test_the_command_prints_times_for_a_pair_and_saves_a_table(tmp_path, capsys,
     assert AcceptanceTable.load("low.safetensors").depth == 3
     conditions = json.loads(Path("found.json").read_text())
     assert (conditions["requests"], conditions["left_out"]) == (2, 1)
+
+
+def test_a_log_that_has_no_table_is_refused_before_it_is_replayed(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(traffic_study, "replay_traffic", lambda *_, **__: pytest.fail("replayed"))
+    command = ["study", "traffic", str(DATA / "sglang.jsonl"), "--table", str(tmp_path / "low")]
+    assert cli(command) == 2
+    assert "log must hold the rounds of a request in order" in capsys.readouterr().err

@@ -47,6 +47,8 @@ def run(options: argparse.Namespace) -> None:
     from specviz.studies.traffic import replay_traffic, unanswered
 
     log = read_log(options.log)
+    # Before the replay, which takes long: a log without order has no table.
+    low = None if options.table is None else acceptance_tables(log).low
     roofline = roofline_of(options)
     table, found = replay_traffic(
         log,
@@ -56,7 +58,6 @@ def run(options: argparse.Namespace) -> None:
         roofline=roofline,
         seed=options.seed,
     )
-    low = None if options.table is None else acceptance_tables(log).low
     show(table, found, options.out)
     print("\nThis log cannot answer:")
     for sentence in unanswered(log, max(options.num_draft_tokens)):
