@@ -328,3 +328,13 @@ def test_a_log_that_has_no_table_is_refused_before_it_is_replayed(tmp_path, caps
     command = ["study", "traffic", str(DATA / "sglang.jsonl"), "--table", str(tmp_path / "low")]
     assert cli(command) == 2
     assert "log must hold the rounds of a request in order" in capsys.readouterr().err
+
+
+def test_a_log_is_not_replaced_with_what_is_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = (DATA / "vllm.jsonl").read_bytes()
+    Path("requests.json").write_bytes(content)
+    for option in (["--out", "requests.csv"], ["--table", "./requests.json"]):
+        assert cli(["study", "traffic", "requests.json", *option]) == 2
+        assert "log='requests.json' would be replaced" in capsys.readouterr().err
+        assert Path("requests.json").read_bytes() == content

@@ -3,7 +3,14 @@
 import argparse
 
 from specviz.cli.rooflines import add_roofline, check_roofline, roofline_of
-from specviz.studies.arguments import add_out, check_counts, check_table, file_path, integer
+from specviz.studies.arguments import (
+    add_out,
+    check_counts,
+    check_keeps,
+    check_table,
+    file_path,
+    integer,
+)
 from specviz.studies.output import show
 from specviz.util.files import check_writable, make_folder
 from specviz.util.validate import require_list
@@ -39,8 +46,11 @@ def run(options: argparse.Namespace) -> None:
     require_list("strategies", options.strategies)
     check_roofline(options)
     check_table(options.out)
+    if options.out is not None:
+        check_keeps(options.out.with_suffix(".json"), log=options.log)  # where its conditions go
     if options.table is not None:
         check_writable(options.table)
+        check_keeps(options.table, log=options.log)
 
     from specviz.servers import acceptance_tables, read_log
     from specviz.studies.output import print_written
