@@ -254,6 +254,24 @@ def test_a_file_of_something_else_is_left_alone(tmp_path):
     assert out.read_text() == "my notes\n"
 
 
+def test_conditions_do_not_replace_a_file_of_something_else(tmp_path):
+    beside = tmp_path / "prompts.json"
+    beside.write_text(json.dumps(PROMPTS))
+    with pytest.raises(ValueError, match=r"would replace .*prompts.json; choose another"):
+        fetch("http://127.0.0.1:1/v1", tmp_path / "prompts.jsonl")
+    assert json.loads(beside.read_text()) == PROMPTS
+    assert list(tmp_path.iterdir()) == [beside]
+
+
+def test_conditions_of_a_collection_without_a_text_are_replaced(tmp_path):
+    out = tmp_path / "out.jsonl"
+    with serving(echo) as url:
+        fetch(url, out, max_new_tokens=5)
+        out.unlink()
+        fetch(url, out, max_new_tokens=7)
+    assert json.loads(out.with_suffix(".json").read_text())["max_new_tokens"] == 7
+
+
 def test_no_more_requests_are_under_way_than_asked_for(tmp_path):
     lock = threading.Lock()
     under_way = most = 0
