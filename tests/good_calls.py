@@ -635,9 +635,10 @@ def _simulations() -> dict[str, Good]:
 def _servers() -> dict[str, Good]:
     pages = Path(__file__).parent / "data" / "servers"
     log = servers.read_log(pages / "vllm.jsonl")
-    asked = {"url": "http://127.0.0.1:9/v1", "prompts": ["a"], "out": "x", "progress": False}
+    asked = {"url": "http://127.0.0.1:9/v1", "prompts": ["a"], "progress": False}
+    asked["out"] = "x.jsonl"
     fits = {
-        "prompts": "nested", "out": "file", "model": "none word", "max_new_tokens": "small",
+        "prompts": "nested", "model": "none word", "max_new_tokens": "small",
         "concurrency": "small", "timeout_s": "positive", "logprobs": "none small",
         "extra": "none {}", "progress": "True",
     }  # fmt: skip

@@ -123,6 +123,18 @@ def test_misuse_is_said_in_one_sentence(
         assert said.out == ""
 
 
+def test_a_report_does_not_replace_what_is_audited(tmp_path, capsys):
+    sides = {}
+    for side in ("reference", "candidate"):
+        sides[side] = write_lines(tmp_path / side, [{"prompt": "a", "text": "b"}])
+    command = ["audit", "--reference", sides["reference"], "--candidate", sides["candidate"]]
+    for side, path in sides.items():
+        before = Path(path).read_bytes()
+        assert main([*command, "--report", path]) == 2
+        assert f"{side}={path!r} would be replaced" in capsys.readouterr().err
+        assert Path(path).read_bytes() == before
+
+
 def test_texts_cannot_break_the_page(tmp_path: Path) -> None:
     theirs = [{"prompt": HOSTILE, "text": f"a{HOSTILE}"}, {"prompt": "p", "text": "\ud800"}]
     ours = [{"prompt": HOSTILE, "text": f"a{HOSTILE[::-1]}"}, {"prompt": "p", "text": "b"}]

@@ -90,6 +90,17 @@ def test_a_page_is_found_from_the_address_of_a_server(url, page):
     assert asked == [page]
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".com"])
+def test_a_host_that_no_name_can_be_is_refused(host):
+    with pytest.raises(ValueError, match=r"source must be an address .*; pass for instance"):
+        read_page(f"http://{host}/v1")
+
+
+def test_a_timeout_that_no_socket_can_wait_for_is_refused():
+    with pytest.raises(ValueError, match=r"timeout_s must be at most 1e\+06, got 1e\+300"):
+        read_page("http://127.0.0.1:1", timeout_s=1e300)
+
+
 def slow(*_):
     time.sleep(1)
     return 200, JSON, "{}"
@@ -128,6 +139,17 @@ def test_counts_that_cannot_be_are_refused(tmp_path):
         read_page(str(path))
     path.write_text(VLLM.read_text().replace('position="1"', 'position="7"'))
     with pytest.raises(ValueError, match=r"positions \[0, 2, 7\]"):
+        read_page(str(path))
+    path.write_text(VLLM.read_text().replace("num_drafts_total{", "num_rounds_total{", 1))
+    with pytest.raises(ValueError, match=r"that rise .* of 400 rounds; read the page again"):
+        read_page(str(path))
+
+
+@pytest.mark.parametrize("position", ["a", "1.0", "01", "-1", "²", "9" * 5000])
+def test_positions_that_are_not_decimal_are_refused(tmp_path, position):
+    path = tmp_path / "page"
+    path.write_text(VLLM.read_text().replace('position="1"', f'position="{position}"'))
+    with pytest.raises(ValueError, match=r"source must count positions .*; read the page again"):
         read_page(str(path))
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from odd_servers import JSON, completion, echo, models, serving
 
@@ -176,12 +177,99 @@ def test_a_file_of_other_settings_is_not_mixed(tmp_path, change, begins):
     assert out.read_bytes() == before
 
 
+@pytest.mark.parametrize("extra", [{"logit_bias": {5: -100}}, {"stop": ("\n",)}])
+def test_extra_fields_are_compared_as_json_carries_them(tmp_path, extra):
+    out = tmp_path / "out.jsonl"
+    with serving(echo) as url:
+        fetch(url, out, ["abc"], extra=extra)
+        fetch(url, out, ["abc"], extra=extra)
+        with pytest.raises(ValueError, match=r"extra=\{\}, but"):
+            fetch(url, out, ["abc"])
+
+
+@pytest.mark.parametrize("value", [{"a"}, float("nan"), np.int64(3), "\ud800", {(1, 2): 3}])
+def test_extra_fields_that_json_cannot_hold_are_refused_before_a_server_is_asked(tmp_path, value):
+    with pytest.raises(ValueError, match=r"extra must be what JSON can hold, got .*; pass texts"):
+        fetch("http://127.0.0.1:1/v1", tmp_path / "out.jsonl", extra={"stop": value})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("protocol", ["completions", "chat"])
+def test_extra_fields_cannot_override_what_is_asked_anyway(tmp_path, protocol):
+    asked = {}
+
+    def answer(path, headers, body):
+        asked.update(body)
+        if path.endswith("/completions"):
+            message = {"content": "hello"}
+            return completion("backwards", "hello", choice={"message": message})
+        return echo(path, headers, body)
+
+    with serving(answer) as url:
+        fetch(url, tmp_path / "out.jsonl", ["abc"], protocol=protocol, logprobs=1)
+        assert {"model", "temperature", "max_tokens", "logprobs"} < set(asked)
+        for name in (*asked, "max_completion_tokens"):
+            with pytest.raises(ValueError, match=f"extra must hold .*, got '{name}', .*; "):
+                fetch(url, tmp_path / "other.jsonl", protocol=protocol, extra={name: 1})
+    assert not (tmp_path / "other.jsonl").exists()
+
+
+def test_numbers_of_numpy_are_sent_as_ints(tmp_path):
+    asked = []
+
+    def answer(path, headers, body):
+        asked.append(body)
+        return echo(path, headers, body)
+
+    out = tmp_path / "out.jsonl"
+    prompts = [list(np.arange(5, 7))]
+    with serving(answer) as url:
+        fetch(url, out, prompts, logprobs=np.int64(2), max_new_tokens=np.int64(4))
+    assert asked[-1]["prompt"] == lines_of(out)[0]["prompt"] == [5, 6]
+    assert asked[-1]["logprobs"] == 2
+    fetch(url, out, prompts, logprobs=2, max_new_tokens=4)  # complete
+
+
+@pytest.mark.parametrize("name", ["qwen-0.6B", "out.json", "out", "out.txt"])
+def test_a_file_that_could_share_its_conditions_with_another_is_refused(tmp_path, name):
+    with pytest.raises(ValueError, match=r"out must end in \.jsonl, got .*; add it"):
+        fetch("http://127.0.0.1:1/v1", tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_that_differ_behind_a_dot_have_conditions_of_their_own(tmp_path):
+    small, large = tmp_path / "qwen-0.6B.jsonl", tmp_path / "qwen-0.8B.jsonl"
+    with serving(echo) as url:
+        fetch(url, small, max_new_tokens=5)
+        fetch(url, large, max_new_tokens=7)
+        fetch(url, small, max_new_tokens=5)
+    assert json.loads((tmp_path / "qwen-0.6B.json").read_text())["max_new_tokens"] == 5
+
+
 def test_a_file_of_something_else_is_left_alone(tmp_path):
     out = tmp_path / "out.jsonl"
     out.write_text("my notes\n")
     with serving(echo) as url, pytest.raises(ValueError, match="line 1 is not of these prompts"):
         fetch(url, out)
     assert out.read_text() == "my notes\n"
+
+
+def test_conditions_do_not_replace_a_file_of_something_else(tmp_path):
+    beside = tmp_path / "prompts.json"
+    beside.write_text(json.dumps(PROMPTS))
+    with pytest.raises(ValueError, match=r"would replace .*prompts.json; choose another"):
+        fetch("http://127.0.0.1:1/v1", tmp_path / "prompts.jsonl")
+    assert json.loads(beside.read_text()) == PROMPTS
+    assert list(tmp_path.iterdir()) == [beside]
+
+
+def test_conditions_of_a_collection_without_a_text_are_replaced(tmp_path):
+    out = tmp_path / "out.jsonl"
+    with serving(echo) as url:
+        fetch(url, out, max_new_tokens=5)
+        out.unlink()
+        fetch(url, out, max_new_tokens=7)
+    assert json.loads(out.with_suffix(".json").read_text())["max_new_tokens"] == 7
 
 
 def test_no_more_requests_are_under_way_than_asked_for(tmp_path):

@@ -23,6 +23,7 @@ from specviz.servers import (
 )
 from specviz.servers.traffic import missing_drafts
 from specviz.simulation import AcceptanceTable, Policy, Tetris, Workload, replay, simulate
+from specviz.studies import traffic as traffic_study
 from specviz.studies.tables import make_table
 from specviz.studies.traffic import UNIT, replay_traffic, unanswered
 
@@ -203,6 +204,53 @@ def test_statistics_that_contradict_each_other_are_refused(tmp_path, change, why
         read_log(path)
 
 
+@pytest.mark.parametrize("most", [10**12, 10**400])
+@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens", "num_draft_tokens"])
+def test_lengths_that_no_replay_could_hold_are_refused(tmp_path, name, most):
+    entry = json.loads((DATA / "vllm.jsonl").read_text().splitlines()[1])
+    stats = entry["metrics"]["speculative_decoding"]
+    changed = stats if name in stats else entry["usage"]
+    changed[name] = most
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps(entry))
+    with pytest.raises(ValueError, match=r"line 1 of .*must be at most 16777216"):
+        read_log(path)
+
+
+def record_of_aiperf(path, lengths):
+    """Write a record of one round; `lengths` is the JSON of its metrics."""
+    counts = '"num_spec_steps": 1, "num_accepted_draft_tokens": 1, "num_draft_tokens": 1'
+    stats = f'{{"acceptance_histogram": [0, 1], {counts}}}'
+    path.write_text(f'{{"spec_decode_acceptance": {stats}, "metrics": {lengths}}}')
+    return path
+
+
+@pytest.mark.parametrize("name", ["input_sequence_length", "output_sequence_length"])
+@pytest.mark.parametrize("value", ["Infinity", "1e300"])
+def test_an_infinite_length_of_aiperf_is_refused(tmp_path, capsys, name, value):
+    path = record_of_aiperf(tmp_path / "log.jsonl", f'{{"{name}": {{"value": {value}}}}}')
+    assert cli(["study", "traffic", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("specviz study traffic: line 1 of ")
+    assert "the statistics cannot be used" in said
+
+
+def test_a_negative_length_of_aiperf_is_unknown(tmp_path):
+    lengths = '{"input_sequence_length": {"value": -3}, "output_sequence_length": {"value": -3}}'
+    (request,) = read_log(record_of_aiperf(tmp_path / "log.jsonl", lengths)).requests
+    assert (request.prompt_tokens, request.new_tokens) == (None, None)
+
+
+@pytest.mark.parametrize("proposed", [128, 1000, 10**12])
+def test_more_drafts_than_a_table_may_hold_are_refused(tmp_path, proposed):
+    details = {"spec_correct_drafts_histogram": [1], "spec_verify_ct": 1}
+    details |= {"spec_num_proposed_drafts": proposed, "spec_num_correct_drafts": 0}
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps({"sglext": {"spec_tokens_details": details}}))
+    with pytest.raises(ValueError, match=r"line 1 of .*more than 127 drafts a round"):
+        read_log(path)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -273,3 +321,20 @@ def test_the_command_prints_times_for_a_pair_and_saves_a_table(tmp_path, capsys,
     assert AcceptanceTable.load("low.safetensors").depth == 3
     conditions = json.loads(Path("found.json").read_text())
     assert (conditions["requests"], conditions["left_out"]) == (2, 1)
+
+
+def test_a_log_that_has_no_table_is_refused_before_it_is_replayed(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(traffic_study, "replay_traffic", lambda *_, **__: pytest.fail("replayed"))
+    command = ["study", "traffic", str(DATA / "sglang.jsonl"), "--table", str(tmp_path / "low")]
+    assert cli(command) == 2
+    assert "log must hold the rounds of a request in order" in capsys.readouterr().err
+
+
+def test_a_log_is_not_replaced_with_what_is_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = (DATA / "vllm.jsonl").read_bytes()
+    Path("requests.json").write_bytes(content)
+    for option in (["--out", "requests.csv"], ["--table", "./requests.json"]):
+        assert cli(["study", "traffic", "requests.json", *option]) == 2
+        assert "log='requests.json' would be replaced" in capsys.readouterr().err
+        assert Path("requests.json").read_bytes() == content

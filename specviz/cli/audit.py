@@ -11,6 +11,7 @@ from specviz.studies.arguments import (
     DTYPES,
     check_counts,
     check_device,
+    check_keeps,
     check_model,
     file_path,
     integer,
@@ -50,6 +51,7 @@ def run(options: argparse.Namespace) -> None:
     candidate = options.candidate or options.outputs / "candidate.jsonl"
     out = options.report or candidate.with_suffix(".html")
     check_writable(out)
+    check_keeps(out, **{name: getattr(options, name) for name in _FILES})
     prompts = None
     if options.prompts is not None:
         prompts = load_prompts("jsonl", options.prompts, field="prompt")

@@ -3,7 +3,14 @@
 import argparse
 
 from specviz.cli.rooflines import add_roofline, check_roofline, roofline_of
-from specviz.studies.arguments import add_out, check_counts, check_table, file_path, integer
+from specviz.studies.arguments import (
+    add_out,
+    check_counts,
+    check_keeps,
+    check_table,
+    file_path,
+    integer,
+)
 from specviz.studies.output import show
 from specviz.util.files import check_writable, make_folder
 from specviz.util.validate import require_list
@@ -39,14 +46,19 @@ def run(options: argparse.Namespace) -> None:
     require_list("strategies", options.strategies)
     check_roofline(options)
     check_table(options.out)
+    if options.out is not None:
+        check_keeps(options.out.with_suffix(".json"), log=options.log)  # where its conditions go
     if options.table is not None:
         check_writable(options.table)
+        check_keeps(options.table, log=options.log)
 
     from specviz.servers import acceptance_tables, read_log
     from specviz.studies.output import print_written
     from specviz.studies.traffic import replay_traffic, unanswered
 
     log = read_log(options.log)
+    # Before the replay, which takes long: a log without order has no table.
+    low = None if options.table is None else acceptance_tables(log).low
     roofline = roofline_of(options)
     table, found = replay_traffic(
         log,
@@ -56,7 +68,6 @@ def run(options: argparse.Namespace) -> None:
         roofline=roofline,
         seed=options.seed,
     )
-    low = None if options.table is None else acceptance_tables(log).low
     show(table, found, options.out)
     print("\nThis log cannot answer:")
     for sentence in unanswered(log, max(options.num_draft_tokens)):

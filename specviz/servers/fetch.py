@@ -26,6 +26,7 @@ from specviz.util.interrupt import interruptions_go_to
 from specviz.util.validate import (
     is_count,
     is_list,
+    quoted_path,
     require_bool,
     require_int,
     require_list,
@@ -67,7 +68,7 @@ def fetch_outputs(
     Args:
         url, model, protocol, max_new_tokens, timeout_s, logprobs, extra: see `Server`.
         prompts: texts; token ids only with protocol="completions".
-        out: the JSONL file. The conditions go beside it, to .json.
+        out: a file that ends in .jsonl. The conditions go beside it, to .json.
         concurrency: requests under way at once.
         progress: show a progress bar.
 
@@ -81,10 +82,9 @@ def fetch_outputs(
     )
     check_prompts(prompts, protocol)
     place = require_path("out", out)
-    if place.suffix == ".json":
-        raise ValueError(
-            f"out={shown_path(place)} is where the conditions go; end it in .jsonl instead"
-        )
+    if place.suffix != ".jsonl":  # two files of other endings may share their conditions
+        shown = quoted_path(place)
+        raise ValueError(f"out must end in .jsonl, got {shown}; add it: conditions go to .json")
     require_int("concurrency", concurrency, maximum=MAX_CONCURRENCY)
     require_bool("progress", progress)
     check_writable(place)
@@ -99,6 +99,8 @@ def _fill(
     conditions = _conditions(server, concurrency, len(prompts))
     if kept:
         _check_same(place, conditions)
+    else:
+        _check_free(place)
     missing = {i: prompt for i, prompt in enumerate(prompts) if i not in kept}
     if not missing:
         return place
@@ -270,11 +272,7 @@ def _conditions(server: Server, concurrency: int, prompts: int) -> dict[str, Any
 
 def _check_same(place: Path, conditions: Mapping[str, object]) -> None:
     """Raise ValueError if the file was begun under other conditions, as far as they are known."""
-    try:
-        before = json.loads(place.with_suffix(".json").read_text(encoding="utf-8"))
-        before = before if isinstance(before, dict) else {}
-    except (OSError, ValueError, RecursionError):
-        before = {}
+    before = _conditions_beside(place)
     for name, value in conditions.items():
         unknown = name == "model" and value is None
         if name not in CHANGING and not unknown and before.get(name) != value:
@@ -282,3 +280,21 @@ def _check_same(place: Path, conditions: Mapping[str, object]) -> None:
                 f"{name}={short(value)}, but {shown_path(place)} was begun with "
                 f"{short(before.get(name))}; choose another file, or delete it"
             )
+
+
+def _check_free(place: Path) -> None:
+    """Raise ValueError if there is something else where the conditions go."""
+    beside = place.with_suffix(".json")
+    if beside.exists() and "protocol" not in _conditions_beside(place):
+        raise ValueError(
+            f"out={quoted_path(place)} would replace {shown_path(beside)}; choose another file"
+        )
+
+
+def _conditions_beside(place: Path) -> dict[str, object]:
+    """Return the conditions that stand beside a file; {} if they cannot be read."""
+    try:
+        found = json.loads(place.with_suffix(".json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -23,6 +23,7 @@ from specviz.util.files import is_file
 from specviz.util.validate import is_count, is_list, quoted_path, require_path, short, shown_path
 
 MAX_DRAFT_TOKENS = 127  # as deep as an acceptance table may be
+MAX_TOKENS = 2**24  # of a request, and its rounds; a replay steps through all of them
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def _request(where: str, line: bytes) -> ServedRequest | None:
         raise ValueError(f"{where} must be an object, got {short(entry)}; write one a line")
     try:
         return _read(entry)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ValueError(
             f"{where}: the statistics cannot be used ({short(str(error))}); log them again, or "
             "delete the line"
@@ -120,7 +121,8 @@ def _read(entry: Mapping[str, Any]) -> ServedRequest | None:
         new_tokens = record.get("completion_tokens")
         if new_tokens is None:
             new_tokens = _metric(metrics, "output_sequence_length")
-        return _counted(record, _metric(metrics, "input_sequence_length"), _known(new_tokens))
+        prompt_tokens = _metric(metrics, "input_sequence_length")
+        return _counted(record, _known(prompt_tokens), _known(new_tokens))
     of_sglang = (entry.get("sglext") or {}).get("spec_tokens_details")
     if is_list(of_sglang):  # one a choice
         of_sglang = of_sglang[0] if len(of_sglang) == 1 else None
@@ -161,6 +163,8 @@ def _of_sglang(
     rounds, drafted = stats["spec_verify_ct"], stats["spec_num_proposed_drafts"]
     # Its histogram ends with the most that was accepted, which may be less than K.
     if rounds and drafted % rounds == 0:
+        if drafted // rounds > MAX_DRAFT_TOKENS:
+            raise ValueError(f"more than {MAX_DRAFT_TOKENS} drafts a round")
         histogram += (0,) * (drafted // rounds + 1 - len(histogram))
     request = ServedRequest(histogram, drafted, prompt, new)
     return _checked(request, rounds, stats["spec_num_correct_drafts"], drafted)
@@ -196,6 +200,8 @@ def _checked(
     sums = sum(count * number for count, number in enumerate(request.histogram))
     if not all(map(is_count, (rounds, accepted, drafted))):
         raise ValueError("steps and tokens must be counts >= 0")
+    if max(request.prompt_tokens or 0, request.new_tokens or 0, rounds, drafted) > MAX_TOKENS:
+        raise ValueError(f"steps and tokens must be at most {MAX_TOKENS}")
     if request.rounds != rounds or sums != accepted or accepted > drafted:
         raise ValueError("the histogram does not add up to the steps and accepted tokens")
     if request.accepted is not None and request.drafted is not None:

@@ -9,6 +9,8 @@ Not known here: models, devices and times.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import pandas as pd
 
 from specviz.costs.breakeven import break_even_rate
 from specviz.record.schema import Array
+from specviz.servers.protocol import MAX_TIMEOUT_S
 from specviz.servers.scrape import Samples, download, page_address, samples_of, saved_page
 from specviz.util.validate import require_positive, require_str, short, shown_path
 
@@ -25,6 +28,7 @@ _DRAFTS = "spec_decode_num_drafts_total"
 _DRAFTED = "spec_decode_num_draft_tokens_total"
 _ACCEPTED = "spec_decode_num_accepted_tokens_total"
 _BY_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
+_POSITION = re.compile("0|[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ def read_page(
         ImportError: `prometheus-client` is not installed.
     """
     require_str("source", source, "pass the address of a server, or a saved page")
-    require_positive("timeout_s", timeout_s)
+    require_positive("timeout_s", timeout_s, maximum=MAX_TIMEOUT_S)
     before = None
     if since is not None:
         before = samples_of(shown_path(since), saved_page("since", since))
@@ -192,7 +196,8 @@ def _counted(engine: str, model: str, samples: Samples, before: Samples) -> Coun
 
     rounds = value(_DRAFTS)
     by_position = f"{engine}:{_BY_POSITION}"
-    places = sorted(int(p) for name, m, p in samples if (name, m) == (by_position, model) and p)
+    labels = [place for name, m, place in samples if (name, m) == (by_position, model) and place]
+    places = _positions(model, labels)
     counts = np.array([value(_BY_POSITION, str(place)) for place in places])
     everything = [rounds, value(_DRAFTED), value(_ACCEPTED), *counts]
     if min(everything) < 0:
@@ -202,10 +207,10 @@ def _counted(engine: str, model: str, samples: Samples, before: Samples) -> Coun
         )
     if rounds == 0:
         return None
-    if places != list(range(len(places))) or (np.diff(counts) > 0).any():
+    if places != list(range(len(places))) or (np.diff([rounds, *counts]) > 0).any():
         raise ValueError(
             f"source counts positions {places} of {short(model)} that rise or are missing, got "
-            f"{short(counts.tolist())}; read the page again"
+            f"{short(counts.tolist())} of {rounds:g} rounds; read the page again"
         )
     drafted = value(_DRAFTED)
     return Counters(
@@ -219,6 +224,17 @@ def _counted(engine: str, model: str, samples: Samples, before: Samples) -> Coun
         draft_acceptance_rate=value(_ACCEPTED) / drafted if drafted else float("nan"),
         num_draft_tokens=len(places) or None,
     )
+
+
+def _positions(model: str, labels: Sequence[str]) -> list[int]:
+    """Return the labels as numbers, in order. Raise ValueError unless all are decimal."""
+    for label in labels:
+        if not _POSITION.fullmatch(label):
+            raise ValueError(
+                f"source must count positions 0, 1, 2, ..., got position={short(label)} of "
+                f"{short(model)}; read the page again"
+            )
+    return sorted(map(int, labels))
 
 
 def _measured(model: str, samples: Samples) -> Counters | None:

@@ -32,6 +32,18 @@ KEY_NAME = "OPENAI_API_KEY"
 NO_KEY = "none"  # the client asks for some key, and servers without one ignore it
 RETRIES = 2
 MAX_LOGPROBS = 20
+MAX_TIMEOUT_S = 1e6  # eleven days; a socket cannot wait for any number of seconds
+# The fields that a request has anyway, or that would override them, and what to do instead.
+_OWN_FIELDS = {
+    "model": "pass model",
+    "prompt": "pass prompts",
+    "messages": "pass prompts",
+    "temperature": "leave it out, since all texts are greedy",
+    "max_tokens": "pass max_new_tokens",
+    "max_completion_tokens": "pass max_new_tokens",
+    "logprobs": "pass logprobs",
+    "top_logprobs": "pass logprobs",
+}
 
 
 @dataclass(frozen=True)
@@ -48,7 +60,8 @@ class Server:
         logprobs: ask for the log-probabilities of so many tokens at each place; None: for none.
             Not every server gives them.
         extra: further fields of each request, for instance {"return_token_ids": True} for vLLM or
-            {"return_spec_tokens_details": True} for SGLang.
+            {"return_spec_tokens_details": True} for SGLang. It is kept as JSON carries it: a tuple
+            becomes a list. Fields that the other arguments set are refused.
 
     Raises:
         ValueError: an argument cannot be used.
@@ -69,10 +82,10 @@ class Server:
             raise ValueError("model='' is empty; pass the name of a model, or None")
         require_choice("protocol", self.protocol, PROTOCOLS)
         require_int("max_new_tokens", self.max_new_tokens, maximum=2**31 - 1)
-        require_positive("timeout_s", self.timeout_s)
+        require_positive("timeout_s", self.timeout_s, maximum=MAX_TIMEOUT_S)
         if self.logprobs is not None:
             require_int("logprobs", self.logprobs, maximum=MAX_LOGPROBS)
-        require_mapping("extra", self.extra, "pass further fields of the request")
+        object.__setattr__(self, "extra", _fields("extra", self.extra))
         if find_spec("openai") is None:
             raise ImportError(
                 'a server needs openai, which is not installed; run: pip install "specviz[servers]"'
@@ -116,13 +129,15 @@ class Connection:
             ServerError: no answer, one that is not of the protocol, or one of another model.
         """
         server = self.server
+        count = None if server.logprobs is None else int(server.logprobs)
         ask: Any = self.client.completions.with_raw_response.create
-        settings: dict[str, Any] = {"prompt": prompt, "logprobs": server.logprobs}
+        ids_or_text = prompt if isinstance(prompt, str) else list(map(int, prompt))
+        settings: dict[str, Any] = {"prompt": ids_or_text, "logprobs": count}
         if server.protocol == "chat":
             ask = self.client.chat.completions.with_raw_response.create
             settings = {"messages": [{"role": "user", "content": prompt}]}
-            settings["top_logprobs"] = server.logprobs
-            settings["logprobs"] = None if server.logprobs is None else True
+            settings["top_logprobs"] = count
+            settings["logprobs"] = None if count is None else True
         try:
             raw = ask(
                 model=self.model,
@@ -161,6 +176,7 @@ def check_url(name: str, url: object) -> str:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and text.isprintable()
         usable = usable and text.isascii() and " " not in text and parts.port != 0
+        (parts.hostname or "").encode("idna")  # as the clients do; an empty or long label fails
     except ValueError:
         usable = False
     if not usable:
@@ -174,6 +190,27 @@ def check_url(name: str, url: object) -> str:
             f"put a key into the environment as {KEY_NAME}"
         )
     return text
+
+
+def _fields(name: str, fields: object) -> dict[str, Any]:
+    """Return further fields of a request as JSON carries them, to compare with those of a file."""
+    require_mapping(name, fields, "pass further fields of the request")
+    assert isinstance(fields, Mapping)
+    try:
+        text = json.dumps(dict(fields), allow_nan=False, ensure_ascii=False)
+        found: dict[str, Any] = json.loads(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{name} must be what JSON can hold, got {short(fields)} ({short(str(error))}); "
+            "pass texts, finite numbers, bools, None, lists and dicts"
+        ) from None
+    for field_name, remedy in _OWN_FIELDS.items():
+        if field_name in found:
+            raise ValueError(
+                f"{name} must hold further fields only, got {short(field_name)}, which is set "
+                f"already; {remedy}"
+            )
+    return found
 
 
 def _listed_models(client: Any, url: str) -> list[str]:

@@ -11,8 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specviz.engine.names import AUTO, check_device_map
-from specviz.util.files import check_writable
-from specviz.util.validate import is_list, require_choice, require_int, short, shown_path
+from specviz.util.files import check_writable, is_file
+from specviz.util.validate import (
+    is_list,
+    quoted_path,
+    require_choice,
+    require_int,
+    short,
+    shown_path,
+)
 
 if TYPE_CHECKING:
     from specviz.engine.models.pair import Pair
@@ -199,6 +206,16 @@ def check_table(path: Path | None) -> None:
     if path is not None:
         check_writable(path)
         check_writable(path.with_suffix(".json"))
+
+
+def check_keeps(out: Path, **inputs: Path | None) -> None:
+    """Raise ValueError if `out` is one of the files that a command reads, by option."""
+    for name, path in inputs.items():
+        if path is not None and is_file(path) and is_file(out) and path.samefile(out):
+            raise ValueError(
+                f"{name}={quoted_path(path)} would be replaced, since {shown_path(out)} is to be "
+                "written; name another file to write"
+            )
 
 
 def load_models(options: argparse.Namespace) -> "Pair":

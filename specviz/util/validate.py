@@ -84,12 +84,14 @@ def require_ints(
         require_int(f"{name}[{i}]", value, minimum, maximum=maximum)
 
 
-def require_positive(name: str, value: object) -> None:
-    """Raise ValueError unless `value` is a finite number above 0."""
+def require_positive(name: str, value: object, *, maximum: float | None = None) -> None:
+    """Raise ValueError unless `value` is a finite number above 0, up to `maximum`."""
     if not is_finite(value) or value <= 0:
         raise ValueError(
             f"{name} must be a finite number > 0, got {short(value)}; pass a number above 0"
         )
+    if maximum is not None and value > maximum:
+        raise ValueError(f"{name} must be at most {maximum:g}, got {short(value)}; pass less")
 
 
 def require_bool(name: str, value: object) -> None:
