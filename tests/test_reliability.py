@@ -10,6 +10,7 @@ PAGE = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
 SUBJECTS = (
     "Input",
     "Other servers",
+    "Several runs at a time",
     "Interruption",
     "Memory",
     "Hostile records",
