@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import runpy
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -275,6 +276,15 @@ def test_version_is_that_of_the_package(capsys: Captured) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out == f"specviz {sv.__version__}\n"
+
+
+def test_python_runs_the_package_as_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr("sys.argv", ["specviz", "replay", "no/such/file"])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_module("specviz", run_name="__main__")
+    assert capsys.readouterr().err.startswith("specviz replay: ")
 
 
 def test_moves_prints_and_writes_its_table(tmp_path: Path, capsys: Captured) -> None:
