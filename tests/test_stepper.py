@@ -113,6 +113,28 @@ def test_a_step_is_one_of_the_run(widget, step):
     assert widget.step == 0
 
 
+@pytest.mark.parametrize("row", [2, 99])
+def test_a_row_is_one_of_the_batch(widget, row):
+    words = f"row must be an int from 0 to 1, got {row}; pass a row of the batch"
+    with pytest.raises(ValueError, match=words):
+        widget.row = row
+    with pytest.raises(ValueError, match=words):
+        widget.export_png("never.png", row=row)
+    assert widget.row == 0
+
+
+def test_a_row_has_to_be_in_the_round_where_the_view_opens(embedded):
+    run = {"max_new_tokens": [1, 12], "record": True, "progress": False}
+    trace = sv.generate(embedded, ["import", "class A:"], **run).trace
+    last = trace.num_rounds - 1
+    assert [trace.rounds["batch"][round] for round in (0, last)] == [2, 1]
+    with pytest.raises(ValueError, match=r"^row must be an int from 0 to 0, got 1; "):
+        sv.step_through(trace, round=last, row=1)
+    view = sv.step_through(trace, row=1)
+    view.step = last * len(PHASES)
+    assert view.row == 1, "the view keeps it for rounds with more rows"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
@@ -128,7 +150,8 @@ def test_a_step_is_one_of_the_run(widget, step):
         ("round", True, "must be an int from 0 to 2"),
         ("phase", "bonus", "must be one of schedule, draft, verify, accept, synchronise"),
         ("phase", 3, "must be one of schedule"),
-        ("row", -1, ""),
+        ("row", -1, "must be an int from 0 to 1"),
+        ("row", 2, "must be an int from 0 to 1"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(name, value, words):

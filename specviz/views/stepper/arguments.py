@@ -89,6 +89,16 @@ def checked_step(step: object, num_rounds: int) -> int:
     return int(step)
 
 
+def checked_row(row: object, rows: int) -> int:
+    """Return `row` as an int. Raise ValueError unless it is one of a batch of `rows`."""
+    last = max(rows - 1, 0)
+    if not is_int(row) or not 0 <= row <= last:
+        raise ValueError(
+            f"row must be an int from 0 to {last}, got {short(row)}; pass a row of the batch"
+        )
+    return int(row)
+
+
 def check_figure(theme: object, width: object, scale: object) -> None:
     """Raise ValueError unless a figure can have this theme, width and scale."""
     if not isinstance(theme, str) or theme not in FIGURE_THEMES:
