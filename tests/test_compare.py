@@ -422,6 +422,7 @@ def two_prompts(**changes: Any) -> Result:
 
 
 SAMPLED = {"sampling": {"coupling": "gumbel"}}
+FULLY = {"temperature": 0.8, "top_k": None, "top_p": None, "coupling": "gumbel"}
 
 
 @pytest.mark.parametrize(
@@ -440,6 +441,10 @@ SAMPLED = {"sampling": {"coupling": "gumbel"}}
         ({"vocabulary_size": 3}, {}, "vocabulary_size differs: 3 in result, 97 in reference"),
         ({"eos_token_ids": []}, {}, r"eos_token_ids differs: \[\] in result"),
         (SAMPLED, {}, "sampling differs: .* run both with the same sampling"),
+        (
+            {"sampling": FULLY | {"coupling": "rejection"}}, {"sampling": FULLY},
+            "sampling differs: {'coupling': 'rejection'} in result, {'coupling': 'gumbel'} in ref",
+        ),
         (
             SAMPLED | {"seed": 1}, SAMPLED,
             "seed differs: 1 in result, 0 in reference; run both with the same seed",
