@@ -182,7 +182,8 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
         (
             "generate",
             "--temperature 0",
-            "temperature must be a number from 1e-05 to 100000.0, got 0.0",
+            "temperature must be a number from 1e-05 to 100000.0, got 0.0; pass one, or leave "
+            "--temperature out for greedy decoding",
         ),
         ("generate", "--temperature 1 --coupling max", "coupling='max' is unknown; "),
         ("generate", "--top-k 5", "--top-k 5 needs a temperature; give --temperature too"),

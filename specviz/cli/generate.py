@@ -12,6 +12,7 @@ from specviz.engine.names import (
     DRAFTER_NAMES,
     SELECTOR_NAMES,
     STRATEGY_NAMES,
+    WITHOUT_TEMPERATURE,
     check_temperature,
     check_top_p,
     parse,
@@ -118,7 +119,7 @@ def _check_names(options: argparse.Namespace) -> None:
     require_known("drafter", DRAFTER_NAMES, parse(options.drafter)[0])
     require_known("selector", SELECTOR_NAMES, options.selector.partition("+")[0])
     if options.temperature is not None:
-        check_temperature(options.temperature)
+        check_temperature(options.temperature, WITHOUT_TEMPERATURE)
     if options.top_p is not None:
         check_top_p(options.top_p)
     if options.coupling is not None:
