@@ -369,6 +369,30 @@ def test_a_file_is_written_whole_or_not_at_all(widget, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run.html"]
 
 
+@pytest.mark.parametrize(
+    ("export", "name", "remedy"),
+    [
+        ("html", "run.png", "would hold HTML, not PNG; end it in .html, or call export_png"),
+        ("html", "run.PDF", "would hold HTML, not PDF; end it in .html"),
+        ("png", "run.svg", "would hold PNG, not SVG; end it in .png, or call export_svg"),
+        ("svg", "run.htm", "would hold SVG, not HTML; end it in .svg, or call export_html"),
+    ],
+)
+def test_a_file_of_another_format_is_refused_before_anything_is_drawn(
+    export, name, remedy, widget, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(StepThrough, "_figure", lambda *_: pytest.fail("drawn"))
+    with pytest.raises(ValueError, match=rf"^path=.*{name}' {remedy}$"):
+        getattr(widget, f"export_{export}")(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_may_have_any_other_name(widget, tmp_path):
+    for name in ("run", "run.htm", "run.eqspec"):
+        widget.export_html(tmp_path / name)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
 # ---------------------------------------------------------------- from a file
 
 

@@ -17,13 +17,13 @@ from IPython.display import DisplayHandle, display
 
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
-from specviz.util.files import check_writable
-from specviz.util.validate import require_bool, require_path
+from specviz.util.validate import require_bool
 from specviz.views.display import picture_wanted
 from specviz.views.stepper import export
 from specviz.views.stepper.arguments import (
     FIGURE_THEMES,
     check_figure,
+    check_file,
     check_same_prompts,
     check_trace,
     checked_row,
@@ -110,8 +110,10 @@ class StepThrough(anywidget.AnyWidget):
         It opens at the step that is shown now and needs no network and no kernel.
 
         Raises:
+            ValueError: the path ends as a file of another format does.
             OSError: the file cannot be written.
         """
+        check_file(path, "html")
         export.write(path, self._page().encode())
 
     def export_png(
@@ -130,7 +132,7 @@ class StepThrough(anywidget.AnyWidget):
         is violated.
 
         Args:
-            path: of the file.
+            path: of the file; it ends in .png, or as no other format does.
             step, row: as the attributes; None for what is shown now.
             theme: "light" or "dark".
             width: of the figure in CSS px, 400 to 4000; a column of a paper is about 700.
@@ -141,7 +143,7 @@ class StepThrough(anywidget.AnyWidget):
             OSError: there is no Chromium, Chrome or Edge to draw with, or the file cannot be
                 written.
         """
-        check_writable(require_path("path", path))
+        check_file(path, "png")
         export.write(path, with_palette(self._figure("png", step, row, theme, width, scale)))
 
     def export_svg(
@@ -154,7 +156,7 @@ class StepThrough(anywidget.AnyWidget):
         width: int = _WIDTH,
     ) -> None:
         """Write the same figure as vectors; arguments and errors as in `export_png`."""
-        check_writable(require_path("path", path))
+        check_file(path, "svg")
         export.write(path, self._figure("svg", step, row, theme, width, 1))
 
     def _page(self) -> str:
