@@ -325,7 +325,7 @@ def _views() -> dict[str, Good]:
     saved = KEPT / "run.safetensors"
     TRACE.save(saved)
     fits = {
-        "path": "file", "step": "none 0 small", "row": "none count", "scale": "1.5 small",
+        "path": "file", "step": "none 0 small", "row": "none 0", "scale": "1.5 small",
     }  # fmt: skip
     run = {"run": TRACE}
     line = {"series": {"a": ([1, 2], [3, 4])}, "title": "t", "x": "x", "y": "y"}
@@ -338,7 +338,7 @@ def _views() -> dict[str, Good]:
                 "other": "none",
                 "round": "none 0",
                 "phase": "none",
-                "row": "none count",
+                "row": "none 0",
                 "judge": "True",
             },
         ),

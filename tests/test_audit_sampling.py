@@ -260,7 +260,11 @@ def never(*_: object) -> None:
         ({"prompts": [[]]}, "prompts[0] must have a token, got []; "),
         ({"prompts": [[1], [1, 2]]}, "prompts[0] must not be a prefix of prompts[1], got [1]; "),
         ({"target": "a"}, "target must be a model of transformers, got 'a'; "),
-        ({"temperature": 0}, "temperature must be a number from 1e-05 to 100000.0, got 0; "),
+        (
+            {"temperature": 0},
+            "temperature must be a number from 1e-05 to 100000.0, got 0; "
+            "pass one; greedy decoders are judged by specviz.watch",
+        ),
         (
             {"decode": {(1, 2, 3): 5}},
             "prompts must be one where decode is a dict of counts, got 16",

@@ -244,7 +244,7 @@ LONG_WITH_COMMENTS = "def long():\n" + "    x = 1\n\n    # why\n" * 14
 RULES = (
     Rule(
         rooms_import_lower_ones,
-        exempt=("__init__.py", "reference/*.py"),
+        exempt=("__init__.py", "__main__.py", "reference/*.py"),
         bad=(
             ("util/files.py", "from specviz.record.trace import Trace"),
             ("record/trace.py", "from specviz import metrics"),

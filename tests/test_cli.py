@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import runpy
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,27 @@ def test_generate_samples_with_the_drafter_that_is_named(
     assert f"{prompts[1]}▸{expected.texts[1]}\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("strategy", "drafter", "strategy_option", "drafter_option"),
+    [
+        ("masking:positions=column", "synthetic:rates=0.9/0.8/0.7",
+         {"positions": "column"}, {"rates": [0.9, 0.8, 0.7]}),
+        ("inplace:refill=false", "tree:width=3", {"refill": False}, {"width": 3}),
+    ],
+)  # fmt: skip
+def test_generate_takes_options_of_a_strategy_and_a_drafter(
+    strategy: str, drafter: str, strategy_option: dict, drafter_option: dict, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.safetensors"
+    options = f"--strategy {strategy} --drafter {drafter} --num-draft-tokens 3 --record {path}"
+    assert main(f"{SHORT} {options}".split()) == 0
+    meta = sv.Trace.load(path).meta
+    assert meta["strategy"] == strategy.partition(":")[0]
+    assert meta["drafter"] == drafter.partition(":")[0]
+    assert strategy_option.items() <= meta["strategy_options"].items()
+    assert drafter_option.items() <= meta["drafter_options"].items()
+
+
 def test_sampling_is_by_rejection_unless_told_otherwise(tmp_path: Path) -> None:
     path = tmp_path / "run.safetensors"
     assert main(f"{SHORT} --temperature 0.5 --record {path}".split()) == 0
@@ -154,10 +176,14 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
             "target='./no' is not a folder that holds a model",
         ),
         ("generate", "--drafter eagle", "drafter='eagle' is unknown; choose one of clover"),
+        ("generate", "--drafter tree:width", "the options in 'tree:width' must be option=value, "),
+        ("generate", "--strategy exspec:a=1", "strategy 'exspec' takes no option 'a'; its options"),
+        ("cost", "--strategy exspec:name=1", "strategy 'exspec' takes no option 'name'; its opti"),
         (
             "generate",
             "--temperature 0",
-            "temperature must be a number from 1e-05 to 100000.0, got 0.0",
+            "temperature must be a number from 1e-05 to 100000.0, got 0.0; pass one, or leave "
+            "--temperature out for greedy decoding",
         ),
         ("generate", "--temperature 1 --coupling max", "coupling='max' is unknown; "),
         ("generate", "--top-k 5", "--top-k 5 needs a temperature; give --temperature too"),
@@ -275,6 +301,15 @@ def test_version_is_that_of_the_package(capsys: Captured) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
     assert capsys.readouterr().out == f"specviz {sv.__version__}\n"
+
+
+def test_python_runs_the_package_as_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setattr("sys.argv", ["specviz", "replay", "no/such/file"])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_module("specviz", run_name="__main__")
+    assert capsys.readouterr().err.startswith("specviz replay: ")
 
 
 def test_moves_prints_and_writes_its_table(tmp_path: Path, capsys: Captured) -> None:

@@ -236,6 +236,19 @@ def test_without_anything_to_measure_with_the_cause_is_unknown(
     assert math.isnan(half["noise"])
 
 
+def test_a_violated_invariant_is_the_cause_without_anything_to_measure_with(
+    pair: sv.Pair, prompts: list[list[int]], reference: Result
+) -> None:
+    broken = run(pair, prompts, sv.strategy("masking", positions="column"))
+    found = sv.compare(broken, without_record(reference)).prompts
+    found = found[~found["exact"]]
+    assert found[["gap", "noise"]].isna().all(axis=None)
+    assert set(found["violated"]) == {"positions"}
+    assert set(found["cause"]) == {UNEXPLAINED}
+    bare = sv.compare(without_record(broken), without_record(reference)).prompts
+    assert set(bare.loc[found.index, "cause"]) == {UNKNOWN}
+
+
 def assert_large_gaps_are_bugs(found: pd.DataFrame) -> None:
     is_large = found["gap"] > 2 * CEILINGS["float32"]
     assert is_large.sum() >= 5
@@ -422,6 +435,7 @@ def two_prompts(**changes: Any) -> Result:
 
 
 SAMPLED = {"sampling": {"coupling": "gumbel"}}
+FULLY = {"temperature": 0.8, "top_k": None, "top_p": None, "coupling": "gumbel"}
 
 
 @pytest.mark.parametrize(
@@ -440,6 +454,10 @@ SAMPLED = {"sampling": {"coupling": "gumbel"}}
         ({"vocabulary_size": 3}, {}, "vocabulary_size differs: 3 in result, 97 in reference"),
         ({"eos_token_ids": []}, {}, r"eos_token_ids differs: \[\] in result"),
         (SAMPLED, {}, "sampling differs: .* run both with the same sampling"),
+        (
+            {"sampling": FULLY | {"coupling": "rejection"}}, {"sampling": FULLY},
+            "sampling differs: {'coupling': 'rejection'} in result, {'coupling': 'gumbel'} in ref",
+        ),
         (
             SAMPLED | {"seed": 1}, SAMPLED,
             "seed differs: 1 in result, 0 in reference; run both with the same seed",

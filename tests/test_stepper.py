@@ -113,6 +113,28 @@ def test_a_step_is_one_of_the_run(widget, step):
     assert widget.step == 0
 
 
+@pytest.mark.parametrize("row", [2, 99])
+def test_a_row_is_one_of_the_batch(widget, row):
+    words = f"row must be an int from 0 to 1, got {row}; pass a row of the batch"
+    with pytest.raises(ValueError, match=words):
+        widget.row = row
+    with pytest.raises(ValueError, match=words):
+        widget.export_png("never.png", row=row)
+    assert widget.row == 0
+
+
+def test_a_row_has_to_be_in_the_round_where_the_view_opens(embedded):
+    run = {"max_new_tokens": [1, 12], "record": True, "progress": False}
+    trace = sv.generate(embedded, ["import", "class A:"], **run).trace
+    last = trace.num_rounds - 1
+    assert [trace.rounds["batch"][round] for round in (0, last)] == [2, 1]
+    with pytest.raises(ValueError, match=r"^row must be an int from 0 to 0, got 1; "):
+        sv.step_through(trace, round=last, row=1)
+    view = sv.step_through(trace, row=1)
+    view.step = last * len(PHASES)
+    assert view.row == 1, "the view keeps it for rounds with more rows"
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
@@ -128,7 +150,8 @@ def test_a_step_is_one_of_the_run(widget, step):
         ("round", True, "must be an int from 0 to 2"),
         ("phase", "bonus", "must be one of schedule, draft, verify, accept, synchronise"),
         ("phase", 3, "must be one of schedule"),
-        ("row", -1, ""),
+        ("row", -1, "must be an int from 0 to 1"),
+        ("row", 2, "must be an int from 0 to 1"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(name, value, words):
@@ -344,6 +367,30 @@ def test_a_file_is_written_whole_or_not_at_all(widget, tmp_path):
         widget.export_html(tmp_path / "nowhere" / "run.html")
     widget.export_html(tmp_path / "run.html")
     assert [path.name for path in tmp_path.iterdir()] == ["run.html"]
+
+
+@pytest.mark.parametrize(
+    ("export", "name", "remedy"),
+    [
+        ("html", "run.png", "would hold HTML, not PNG; end it in .html, or call export_png"),
+        ("html", "run.PDF", "would hold HTML, not PDF; end it in .html"),
+        ("png", "run.svg", "would hold PNG, not SVG; end it in .png, or call export_svg"),
+        ("svg", "run.htm", "would hold SVG, not HTML; end it in .svg, or call export_html"),
+    ],
+)
+def test_a_file_of_another_format_is_refused_before_anything_is_drawn(
+    export, name, remedy, widget, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(StepThrough, "_figure", lambda *_: pytest.fail("drawn"))
+    with pytest.raises(ValueError, match=rf"^path=.*{name}' {remedy}$"):
+        getattr(widget, f"export_{export}")(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_may_have_any_other_name(widget, tmp_path):
+    for name in ("run", "run.htm", "run.eqspec"):
+        widget.export_html(tmp_path / name)
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 # ---------------------------------------------------------------- from a file

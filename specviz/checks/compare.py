@@ -196,6 +196,10 @@ def _check_same(result: Outputs, reference: Outputs) -> None:
 
 def _require_same(name: str, ours: object, theirs: object, remedy: str) -> None:
     if ours != theirs:
+        if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+            same = [key for key in ours if (key, ours[key]) in theirs.items()]
+            ours = {key: ours[key] for key in ours if key not in same}
+            theirs = {key: theirs[key] for key in theirs if key not in same}
         raise ValueError(
             f"{name} differs: {short(ours)} in result, {short(theirs)} in reference; {remedy}"
         )

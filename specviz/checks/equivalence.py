@@ -17,8 +17,9 @@ is a *near tie* if rounding alone can have turned the choice, and if nothing spe
    prefix, too. If the run was recorded, this holds up to the first violated invariant.
 4. Nowhere in the run is a divergence that noise does not explain and that no violated invariant
    locates. A fault of unknown place may be anywhere, and a small gap is then no proof.
-What contradicts 1 to 3 is *not explained by noise*. What contradicts only 4 is *unknown*, and so is
-a divergence whose gap or noise could not be measured. Neither is taken from what a broken state
+What contradicts 1 to 3 is *not explained by noise*; a violated invariant is, even where nothing
+could be measured. What contradicts only 4 is *unknown*, and so is a divergence that contradicts
+nothing and whose gap or noise could not be measured. Neither is taken from what a broken state
 computed, which would explain itself. All are differences of log-probabilities, in natural units,
 and hence also of logits.
 """

@@ -85,10 +85,11 @@ def _case(options: argparse.Namespace, named: Shapes | None) -> "Case":
     require_known("strategy", STRATEGY_NAMES, name)
 
     from specviz.costs.roofline import Roofline
-    from specviz.engine.strategies import strategy
+    from specviz.engine.registry import make
+    from specviz.engine.strategies import STRATEGIES
     from specviz.studies.cost import Case, shapes_of
 
-    how = strategy(name, **strategy_options)
+    how = make("strategy", STRATEGIES, name, strategy_options)
     embedded = Path(str(resources.files("specviz") / "zoo" / "weights"))
     target = embedded / "target" if options.target is None else options.target
     draft = embedded / "draft" if options.draft is None else options.draft

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     check_counts(options, "num_draft_tokens", "max_new_tokens", "batch_size")
     check_counts(options, "seeds", minimum=0)
     for temperature in options.temperatures:
-        check_temperature(temperature)
+        check_temperature(temperature, greedy="")
     require_known("drafter", DRAFTER_NAMES, options.drafter)
     check_table(options.out)
 

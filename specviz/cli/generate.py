@@ -1,6 +1,7 @@
 """`specviz generate`: decode prompts and print the texts."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from specviz.engine.names import (
     DRAFTER_NAMES,
     SELECTOR_NAMES,
     STRATEGY_NAMES,
+    WITHOUT_TEMPERATURE,
     check_temperature,
     check_top_p,
+    parse,
     require_known,
 )
 from specviz.studies.arguments import (
@@ -43,13 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
     add_lengths(parser, draft_tokens=int_or_word)
     parser.add_argument("--batch-size", type=integer, default=8, metavar="B")
-    names = "eqspec, exspec, rollback ...; an unknown name lists them (%(default)s)"
-    parser.add_argument("--strategy", default="inplace", help=names)
-    parser.add_argument(
-        "--drafter",
-        default="model",
-        help="model, lookup, or a draft head such as eagle3 (%(default)s)",
-    )
+    text = "eqspec, exspec, rollback ...; with options: exspec:window=32,fallback=wait; an unknown "
+    text += "name lists them (%(default)s)"
+    parser.add_argument("--strategy", default="inplace", metavar="NAME", help=text)
+    text = "model, lookup, or a draft head such as eagle3; with options: tree:width=3, "
+    text += "synthetic:rates=0.9/0.8/0.7 (%(default)s)"
+    parser.add_argument("--drafter", default="model", metavar="NAME", help=text)
     names = "drafts to verify: everything, tetris, threshold, tetris+extra=3 ... (%(default)s)"
     parser.add_argument("--selector", default="everything", help=names)
     parser.add_argument("--temperature", type=number, help="sample at this temperature (greedy)")
@@ -113,11 +115,11 @@ def _check(options: argparse.Namespace) -> None:
 
 def _check_names(options: argparse.Namespace) -> None:
     """Raise ValueError for a name that is unknown, and for numbers that no sampling has."""
-    require_known("strategy", STRATEGY_NAMES, options.strategy)
-    require_known("drafter", DRAFTER_NAMES, options.drafter)
+    require_known("strategy", STRATEGY_NAMES, parse(options.strategy)[0])
+    require_known("drafter", DRAFTER_NAMES, parse(options.drafter)[0])
     require_known("selector", SELECTOR_NAMES, options.selector.partition("+")[0])
     if options.temperature is not None:
-        check_temperature(options.temperature)
+        check_temperature(options.temperature, WITHOUT_TEMPERATURE)
     if options.top_p is not None:
         check_top_p(options.top_p)
     if options.coupling is not None:
@@ -127,11 +129,13 @@ def _check_names(options: argparse.Namespace) -> None:
 def _how(options: argparse.Namespace) -> dict[str, Any]:
     """Return how to decode, as arguments of `specviz.generate`. Raise ValueError for wrong ones."""
     from specviz.bench.methods import verifier
+    from specviz.engine.drafters import DRAFTERS
     from specviz.engine.options import Options
+    from specviz.engine.strategies import STRATEGIES
 
     how = {
-        "strategy": options.strategy,
-        "drafter": options.drafter,
+        "strategy": _made("strategy", STRATEGIES, options.strategy),
+        "drafter": _made("drafter", DRAFTERS, options.drafter),
         "selector": verifier(options.selector),
         "batch_size": options.batch_size,
         "sampling": _sampling(options),
@@ -144,6 +148,14 @@ def _how(options: argparse.Namespace) -> dict[str, Any]:
     }
     Options(**how)  # checks them, before a model is loaded
     return how
+
+
+def _made(kind: str, known: Mapping[str, type[Any]], text: str) -> Any:
+    """Return what "name:option=value" names; a name alone stays one. Raises ValueError."""
+    from specviz.engine.registry import make
+
+    name, options = parse(text)
+    return make(kind, known, name, options) if options else name
 
 
 def _sampling(options: argparse.Namespace) -> "sv.SamplingParams | None":

@@ -2,7 +2,7 @@
 
 import argparse
 
-from specviz.engine.names import check_temperature
+from specviz.engine.names import WITHOUT_TEMPERATURE, check_temperature
 from specviz.prompts import load_prompts
 from specviz.studies.arguments import (
     add_models,
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     check_counts(options, "nodes", "batch_size", "max_new_tokens", "samples")
     check_counts(options, "seed", minimum=0)
     if options.temperature is not None:
-        check_temperature(options.temperature)
+        check_temperature(options.temperature, WITHOUT_TEMPERATURE)
     check_table(options.out)
     prompts = load_prompts(limit=options.limit)
 

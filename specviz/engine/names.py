@@ -25,6 +25,8 @@ AUTO = "auto"  # instead of a number of draft tokens
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-5, 1e5  # scores beyond these would leave float32's range
+# What the commands say of it where the library names an argument that they do not have.
+WITHOUT_TEMPERATURE = ", or leave --temperature out for greedy decoding"
 
 _CONSTANTS = {"true": True, "false": False, "none": None}
 
@@ -60,12 +62,17 @@ def require_known(kind: str, known: Iterable[str], name: object) -> None:
         )
 
 
-def check_temperature(value: object) -> float:
-    """Return a temperature as a float. Raise ValueError for one that cannot be used."""
+def check_temperature(
+    value: object, greedy: str = ", or sampling=None for greedy decoding"
+) -> float:
+    """Return a temperature as a float. Raise ValueError for one that cannot be used.
+
+    greedy: what the message says on greedy decoding, if the caller takes no `sampling`.
+    """
     if not is_real(value) or not MIN_TEMPERATURE <= value <= MAX_TEMPERATURE:
         raise ValueError(
             f"temperature must be a number from {MIN_TEMPERATURE} to {MAX_TEMPERATURE}, "
-            f"got {short(value)}; pass one, or sampling=None for greedy decoding"
+            f"got {short(value)}; pass one{greedy}"
         )
     return float(value)
 

@@ -41,6 +41,7 @@ from specviz.checks.sampling.texts import Texts, collect, enumerate_texts
 from specviz.checks.watch.arguments import check_models
 from specviz.checks.watch.watched import eos_of, watch
 from specviz.engine.models.compat import vocabulary_sizes
+from specviz.engine.names import check_temperature
 from specviz.engine.sampling import SamplingParams
 from specviz.util.validate import require_bool, require_int
 
@@ -97,6 +98,7 @@ def audit_sampling(
     source = check_source(decode)
     for name, flag in (("causes", causes), ("progress", progress)):
         require_bool(name, flag)
+    check_temperature(temperature, greedy="; greedy decoders are judged by specviz.watch")
     params = SamplingParams(temperature, top_k, top_p)
     length = require_int("max_new_tokens", max_new_tokens, maximum=MOST_LENGTH)
     alpha = check_alpha(alpha)

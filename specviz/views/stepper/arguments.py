@@ -5,9 +5,13 @@ Contract: each raises a ValueError that says what to pass instead. Not known her
 
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
-from specviz.util.validate import is_int, is_real, short
+from specviz.util.files import check_writable
+from specviz.util.validate import is_int, is_real, quoted_path, require_path, short
 
 FIGURE_THEMES = ("light", "dark")
+_EXPORTS = ("html", "png", "svg")
+_FORMATS = {f".{kind}": kind for kind in (*_EXPORTS, "gif", "jpeg", "jpg", "json", "pdf", "webp")}
+_FORMATS[".htm"] = "html"
 _WIDTHS = (400, 4000)  # CSS px
 _SCALES = (0.5, 4)  # pixels per CSS px
 
@@ -87,6 +91,32 @@ def checked_step(step: object, num_rounds: int) -> int:
             f"pass round * {len(PHASES)} + phase"
         )
     return int(step)
+
+
+def checked_row(row: object, rows: int) -> int:
+    """Return `row` as an int. Raise ValueError unless it is one of a batch of `rows`."""
+    last = max(rows - 1, 0)
+    if not is_int(row) or not 0 <= row <= last:
+        raise ValueError(
+            f"row must be an int from 0 to {last}, got {short(row)}; pass a row of the batch"
+        )
+    return int(row)
+
+
+def check_file(path: object, kind: str) -> None:
+    """Raise ValueError for a path that no file can have, or that ends as a file of another format
+    than `kind` does, and WriteError unless it can be written.
+    """
+    place = require_path("path", path)
+    named = _FORMATS.get(place.suffix.lower(), kind)
+    if named != kind:
+        remedy = f"end it in .{kind}"
+        if named in _EXPORTS:
+            remedy += f", or call export_{named}"
+        raise ValueError(
+            f"path={quoted_path(place)} would hold {kind.upper()}, not {named.upper()}; {remedy}"
+        )
+    check_writable(place)
 
 
 def check_figure(theme: object, width: object, scale: object) -> None:

@@ -5,6 +5,7 @@ its bytes or less. The 256 most frequent colours stay exact; all others, shades 
 letters, take the nearest of them. A picture with transparency comes back as it is.
 """
 
+import base64
 import io
 from typing import Any
 
@@ -12,6 +13,11 @@ import numpy as np
 from PIL import Image
 
 _COLOURS = 256
+
+
+def as_output(png: bytes) -> dict[str, str]:
+    """Return the picture as an output of a notebook, with at most 256 colours."""
+    return {"image/png": base64.b64encode(with_palette(png)).decode()}
 
 
 def with_palette(png: bytes) -> bytes:

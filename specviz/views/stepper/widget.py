@@ -17,24 +17,24 @@ from IPython.display import DisplayHandle, display
 
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
-from specviz.util.files import check_writable
-from specviz.util.text import harmless
-from specviz.util.validate import require_bool, require_int, require_path
+from specviz.util.validate import require_bool
 from specviz.views.display import picture_wanted
 from specviz.views.stepper import export
 from specviz.views.stepper.arguments import (
     FIGURE_THEMES,
     check_figure,
+    check_file,
     check_same_prompts,
     check_trace,
+    checked_row,
     checked_step,
     step_of,
 )
 from specviz.views.stepper.assets import script, style
 from specviz.views.stepper.browser import browser_starts
 from specviz.views.stepper.embedded import Embedded
-from specviz.views.stepper.png import with_palette
-from specviz.views.stepper.reel import reel
+from specviz.views.stepper.png import as_output, with_palette
+from specviz.views.stepper.reel import name_of, reel
 
 _WIDTH = 1200  # CSS px of a figure
 # Of the static picture that a notebook keeps, which should stay small: about 200 KB.
@@ -76,13 +76,14 @@ class StepThrough(anywidget.AnyWidget):
     def __init__(self, trace: Trace, other: Trace | None = None, *, judge: bool = True) -> None:
         check_trace(trace, "trace")
         require_bool("judge", judge)
-        self._names = [_name(trace)]
+        self._names = [name_of(trace)]
         self._rounds = trace.num_rounds
+        self._rows = int(trace.rounds["batch"].max())
         self._places: list[DisplayHandle] = []
         if other is not None:
             check_trace(other, "other")
             check_same_prompts(trace, other)
-            self._names.append(_name(other))
+            self._names.append(name_of(other))
             self._rounds = max(self._rounds, other.num_rounds)
         super().__init__(**reel(trace, other, judge=judge))
 
@@ -92,6 +93,11 @@ class StepThrough(anywidget.AnyWidget):
     @traitlets.validate("step")
     def _known_step(self, proposal: traitlets.Bunch) -> int:
         return checked_step(proposal["value"], self._rounds)
+
+    @traitlets.validate("row")
+    def _known_row(self, proposal: traitlets.Bunch) -> int:
+        # One of any round, since the view keeps it while rounds have fewer rows.
+        return checked_row(proposal["value"], self._rows)
 
     def go_to_opening(self) -> None:
         """Go where the view opens by default: see `step_through`."""
@@ -104,8 +110,10 @@ class StepThrough(anywidget.AnyWidget):
         It opens at the step that is shown now and needs no network and no kernel.
 
         Raises:
+            ValueError: the path ends as a file of another format does.
             OSError: the file cannot be written.
         """
+        check_file(path, "html")
         export.write(path, self._page().encode())
 
     def export_png(
@@ -124,7 +132,7 @@ class StepThrough(anywidget.AnyWidget):
         is violated.
 
         Args:
-            path: of the file.
+            path: of the file; it ends in .png, or as no other format does.
             step, row: as the attributes; None for what is shown now.
             theme: "light" or "dark".
             width: of the figure in CSS px, 400 to 4000; a column of a paper is about 700.
@@ -135,7 +143,7 @@ class StepThrough(anywidget.AnyWidget):
             OSError: there is no Chromium, Chrome or Edge to draw with, or the file cannot be
                 written.
         """
-        check_writable(require_path("path", path))
+        check_file(path, "png")
         export.write(path, with_palette(self._figure("png", step, row, theme, width, scale)))
 
     def export_svg(
@@ -148,7 +156,7 @@ class StepThrough(anywidget.AnyWidget):
         width: int = _WIDTH,
     ) -> None:
         """Write the same figure as vectors; arguments and errors as in `export_png`."""
-        check_writable(require_path("path", path))
+        check_file(path, "svg")
         export.write(path, self._figure("svg", step, row, theme, width, 1))
 
     def _page(self) -> str:
@@ -170,7 +178,7 @@ class StepThrough(anywidget.AnyWidget):
             "width": float(width),
             "scale": float(scale),
             "step": self.step if step is None else checked_step(step, self._rounds),
-            "row": self.row if row is None else require_int("row", row, minimum=0),
+            "row": self.row if row is None else checked_row(row, self._rows),
             "difference": self._difference,
             "opening": self._opening,
         }
@@ -197,7 +205,7 @@ class StepThrough(anywidget.AnyWidget):
         data, metadata = super()._repr_mimebundle_(**kwargs)  # type: ignore[misc]
         if picture_wanted() and browser_starts():
             png = self._figure("png", None, None, "light", _STATIC_WIDTH, _STATIC_SCALE)
-            data |= _as_output(png)
+            data |= as_output(png)
             metadata = {**metadata, **self._static_metadata()}
         return data, metadata
 
@@ -244,7 +252,7 @@ class StepThrough(anywidget.AnyWidget):
     def _keep_picture(self, change: traitlets.Bunch) -> None:
         if not change["new"]:
             return
-        data = _as_output(base64.b64decode(change["new"])) | {"text/plain": repr(self)}
+        data = as_output(base64.b64decode(change["new"])) | {"text/plain": repr(self)}
         for place in self._places:
             place.update(data, metadata=self._static_metadata(), raw=True)
         self._picture = ""
@@ -285,14 +293,6 @@ def step_through(
         view.go_to_opening()
         return view
     view.step = step_of(trace, 0 if round is None else round, PHASES[0] if phase is None else phase)
-    view.row = require_int("row", 0 if row is None else row, minimum=0)
+    rows = int(trace.rounds["batch"][view.step // len(PHASES)])
+    view.row = 0 if row is None else checked_row(row, rows)
     return view
-
-
-def _name(trace: Trace) -> str:
-    strategy = harmless(trace.meta["strategy"])
-    return f"{strategy}, {trace.num_rounds} rounds, {trace.num_requests} requests"
-
-
-def _as_output(png: bytes) -> dict[str, str]:
-    return {"image/png": base64.b64encode(with_palette(png)).decode()}
