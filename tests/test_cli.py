@@ -374,6 +374,10 @@ def test_replay_makes_a_page_of_a_saved_run(tmp_path: Path, capsys: Captured) ->
     run = tmp_path / "run.safetensors"
     page = tmp_path / "run.html"
     assert main(f"{SHORT} --record {run}".split()) == 0
+    kilobytes = f"{run.stat().st_size / 1e3:.1f} kB"
+    assert f"Trace(inplace, 1 request, 1 round) saved as {run} ({kilobytes})\n" in (
+        capsys.readouterr().out
+    )
     assert main(["replay", str(run), "--step", "4"]) == 0
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert "open it in a browser" in capsys.readouterr().out
