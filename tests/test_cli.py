@@ -148,6 +148,12 @@ def test_sampling_is_by_rejection_unless_told_otherwise(tmp_path: Path) -> None:
     assert (meta["drafter"], meta["seed"], meta["deterministic"]) == ("model", 0, False)
 
 
+def test_no_object_is_asked_for_where_none_can_be_passed(capsys: Captured) -> None:
+    assert main(["generate", "x", "--selector", "all"]) == 2
+    says = "selector='all' is unknown; choose one of everything, tetris, threshold"
+    assert capsys.readouterr().err == f"specviz generate: {says}\n"
+
+
 def test_a_missing_library_ends_with_2_and_the_remedy(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
