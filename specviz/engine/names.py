@@ -26,7 +26,7 @@ DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-5, 1e5  # scores beyond these would leave float32's range
 OWN_OBJECT = ", or pass an object of your own"  # a remedy that the command line does not have
-# What the commands say of it where the library names an argument that they do not have.
+# A remedy of commands, for sampling=None in Python.
 WITHOUT_TEMPERATURE = ", or leave --temperature out for greedy decoding"
 
 _CONSTANTS = {"true": True, "false": False, "none": None}
