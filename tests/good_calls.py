@@ -1060,7 +1060,9 @@ def _studies() -> dict[str, Good]:
                 "progress": "True",
             },
         ),
-        "measure.measure_pair": Good(measure.measure_pair, run, fits),
+        "measure.measure_pair": Good(
+            measure.measure_pair, run | {"progress": False}, fits | {"progress": "True"}
+        ),
         "pipeline.Budget": Good(pipeline.Budget, {}, steps),
         "pipeline.train_pair": Good(
             pipeline.train_pair,

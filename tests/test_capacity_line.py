@@ -44,7 +44,7 @@ def test_the_page_moves_the_line_and_the_chart_is_drawn_for_it() -> None:
     ("scores", "capacity", "message"),
     [
         (SCORES, 0, "capacity must be an int >= 1, got 0; pass 1 or more"),
-        (SCORES, 9, "capacity must be at most 8, got 9; pass less"),
+        (SCORES, 9, "capacity must be at most 8, got 9; pass a smaller one"),
         ([0.5], 1, r"scores must be a table \(b, K\) of numbers from 0 to 1"),
     ],
 )

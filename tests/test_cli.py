@@ -148,6 +148,12 @@ def test_sampling_is_by_rejection_unless_told_otherwise(tmp_path: Path) -> None:
     assert (meta["drafter"], meta["seed"], meta["deterministic"]) == ("model", 0, False)
 
 
+def test_no_object_is_asked_for_where_none_can_be_passed(capsys: Captured) -> None:
+    assert main(["generate", "x", "--selector", "all"]) == 2
+    says = "selector='all' is unknown; choose one of everything, tetris, threshold"
+    assert capsys.readouterr().err == f"specviz generate: {says}\n"
+
+
 def test_a_missing_library_ends_with_2_and_the_remedy(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +198,7 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
         ("generate", "--seed -1", "seed must be an int >= 0, got -1; "),
         ("demo", "--limit 0", "limit must be an int >= 1, got 0; "),
         ("evaluate", "--draft .", "--draft . needs a target; give --target too"),
+        ("evaluate", "--limit 0", "limit must be an int >= 1, got 0; "),
         (
             "study survey",
             "--device-map everywhere",
@@ -356,10 +363,27 @@ def test_bits_per_byte_of_one_file(embedded: sv.Pair) -> None:
     assert 0 < bits_per_byte(embedded.target, embedded.tokenizer, [file]) < expected
 
 
+def test_evaluate_takes_a_limit_and_shows_how_far_it_is(
+    embedded: sv.Pair, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [SourceFile(f"{n}.py", "import os\n", held_out=True, is_test=n > 1) for n in range(3)]
+    monkeypatch.setattr("specviz.zoo.measure.read_corpus", lambda: files)
+    monkeypatch.setattr("specviz.cli.evaluate.load_models", lambda _: embedded)
+    assert main(["evaluate", "--limit", "2", "--max-new-tokens", "2"]) == 0
+    printed = capsys.readouterr()
+    assert "held-out library (2 files)" in printed.out
+    assert "| 0/2 [" in printed.err
+    assert printed.err.count("bits per byte: 100%") == 4
+
+
 def test_replay_makes_a_page_of_a_saved_run(tmp_path: Path, capsys: Captured) -> None:
     run = tmp_path / "run.safetensors"
     page = tmp_path / "run.html"
     assert main(f"{SHORT} --record {run}".split()) == 0
+    kilobytes = f"{run.stat().st_size / 1e3:.1f} kB"
+    assert f"Trace(inplace, 1 request, 1 round) saved as {run} ({kilobytes})\n" in (
+        capsys.readouterr().out
+    )
     assert main(["replay", str(run), "--step", "4"]) == 0
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert "open it in a browser" in capsys.readouterr().out

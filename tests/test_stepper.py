@@ -103,6 +103,15 @@ def test_two_runs_travel_together():
     assert repr(two) == "StepThrough(eqspec, 3 rounds, 3 requests | eqspec, 3 rounds, 3 requests)"
 
 
+def test_one_prompt_is_written_in_the_singular(embedded):
+    run = {"max_new_tokens": 1, "progress": False}
+    result = sv.generate(embedded, ["import"], record=True, **run)
+    assert repr(result) == "<Result of inplace: 1 prompt, 1 new token, 1 round, recorded>"
+    assert repr(result.trace) == "Trace(inplace, 1 request, 1 round)"
+    assert repr(sv.step_through(result.trace)) == "StepThrough(inplace, 1 round, 1 request)"
+    assert " of 1 prompt exact, " in repr(sv.compare(result, result))
+
+
 @pytest.mark.parametrize("step", [-1, 15, 999])
 def test_a_step_is_one_of_the_run(widget, step):
     words = f"step must be an int from 0 to 14, got {step}"

@@ -27,6 +27,7 @@ from specviz.checks.equivalence import (
 from specviz.checks.scores import TextScores
 from specviz.generation.result import Result
 from specviz.record.trace import Trace
+from specviz.util.text import count
 from specviz.util.validate import short
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Comparison:
         counts = self.summary.iloc[0]
         return (
             f"Comparison of {counts['strategy']} with {counts['reference']}: "
-            f"{counts['exact_match']:.1%} of {counts['prompts']} prompts exact, "
+            f"{counts['exact_match']:.1%} of {count(counts['prompts'], 'prompt')} exact, "
             f"partial match {counts['partial_match']:.1%}; {counts['near_ties']} near ties, "
             f"{counts['unexplained']} not explained by noise, {counts['unknown']} unknown"
         )
@@ -182,12 +183,9 @@ def _check_same(result: Outputs, reference: Outputs) -> None:
         name = f"max_new_tokens of prompt {request}"
         budget, other_budget = result.budgets[request], reference.budgets[request]
         _require_same(name, budget, other_budget, "give both the same")
-    remedies = {
-        "target": "run both with one pair",
-        "vocabulary_size": "run both with one pair",
-        "eos_token_ids": "run both with one pair",
-        "sampling": "run both with the same sampling",
-    }
+    of_pair = ("target", "vocabulary_size", "eos_token_ids")
+    remedies = dict.fromkeys(of_pair, "run both with one pair")
+    remedies["sampling"] = "run both with the same sampling"
     if result.meta["sampling"] is not None:
         remedies["seed"] = "run both with the same seed"
     for key, remedy in remedies.items():

@@ -9,7 +9,7 @@ from specviz.cli.generate import save_trace
 from specviz.studies.arguments import file_path, integer
 from specviz.studies.output import print_table
 from specviz.util.files import check_writable
-from specviz.util.text import harmless
+from specviz.util.text import count, harmless
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
     threads = [int(result.meta["num_threads"]) for result in results.values()]
     if reference.meta["device"] == "cpu":
         where += f", threads: {', '.join(map(str, threads))}"
-    print(f"\n{len(prompts)} prompts, B = 8, K = 5, {where}\n")
+    print(f"\n{count(len(prompts), 'prompt')}, B = 8, K = 5, {where}\n")
     print_table(table[COLUMNS])
     print(_verdict(table))
     text = f"{prompts[-1][-240:]}▸{reference.texts[-1]}"

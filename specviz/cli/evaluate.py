@@ -8,6 +8,7 @@ from specviz.studies.arguments import (
     add_models,
     check_counts,
     check_models,
+    integer,
     lengths,
     load_models,
 )
@@ -17,12 +18,15 @@ from specviz.studies.output import print_table
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
     add_lengths(parser, max_new_tokens=128)
+    text = "bundled prompts (all)"
+    parser.add_argument("--limit", type=integer, metavar="N", help=text)
 
 
 def run(options: argparse.Namespace) -> None:
     check_models(options)
     check_counts(options, "num_draft_tokens", "max_new_tokens")
+    prompts = load_prompts(limit=options.limit)
 
     from specviz.zoo.measure import measure_pair
 
-    print_table(measure_pair(load_models(options), load_prompts(), **lengths(options)))
+    print_table(measure_pair(load_models(options), prompts, **lengths(options)))

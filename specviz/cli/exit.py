@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from specviz.engine.names import OWN_OBJECT
 from specviz.util.errors import ServerError
 from specviz.util.files import WriteError
 from specviz.util.text import harmless
@@ -68,7 +69,7 @@ def check_finished(status: Sequence[str]) -> None:
 
 
 def _report(options: argparse.Namespace, status: int, why: object) -> int:
-    sentence = " ".join(str(why).split())
+    sentence = " ".join(str(why).split()).replace(OWN_OBJECT, "")
     print(harmless(f"{options.command}: {sentence}"), file=sys.stderr)
     return status
 

@@ -34,6 +34,7 @@ from specviz.studies.output import print_table
 from specviz.util.files import check_writable, make_folder
 from specviz.util.text import harmless
 from specviz.util.validate import require_choice, require_text
+from specviz.views.stepper.phrases import size
 
 _UNFINISHED = {
     "interrupted": " [interrupted]",
@@ -170,4 +171,4 @@ def save_trace(trace: "sv.Trace | None", path: Path) -> None:
     assert trace is not None
     make_folder(path.parent)
     trace.save(path)
-    print(f"{trace} saved as {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    print(f"{trace} saved as {path} ({size(path.stat().st_size)})")

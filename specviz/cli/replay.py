@@ -26,8 +26,9 @@ def run(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_writable(out)
 
+    from specviz.views.stepper.phrases import size
     from specviz.views.stepper.replays import save_replay
 
     save_replay(options.run_file, out, options.other, options.step)
     hint = "; open it in a browser and press ? for the keys" if out.suffix == ".html" else ""
-    print(f"{out} ({out.stat().st_size / 1e6:.1f} MB){hint}")
+    print(f"{out} ({size(out.stat().st_size)}){hint}")

@@ -15,7 +15,7 @@ from specviz.studies.arguments import (
     load_models,
 )
 from specviz.studies.output import print_written
-from specviz.util.text import harmless
+from specviz.util.text import count, harmless
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
     found = survey(load_models(options), prompts, batch_size=options.batch_size, **lengths(options))
     meta = found.reference.meta
     sizes = f"B = {options.batch_size}, K = {options.num_draft_tokens}"
-    print(f"\n{len(prompts)} prompts, {sizes}, on {meta['device']} in {meta['dtype']}\n")
+    print(f"\n{count(len(prompts), 'prompt')}, {sizes}, on {meta['device']} in {meta['dtype']}\n")
     # The names, which hold the options, head the columns.
     columns = found.table.drop(columns=["strategy", "options"]).round(3)
     print(columns.set_axis(found.names).T.to_string())

@@ -25,7 +25,8 @@ AUTO = "auto"  # instead of a number of draft tokens
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-5, 1e5  # scores beyond these would leave float32's range
-# What the commands say of it where the library names an argument that they do not have.
+OWN_OBJECT = ", or pass an object of your own"  # a remedy that the command line does not have
+# A remedy of commands, for sampling=None in Python.
 WITHOUT_TEMPERATURE = ", or leave --temperature out for greedy decoding"
 
 _CONSTANTS = {"true": True, "false": False, "none": None}
@@ -57,8 +58,7 @@ def require_known(kind: str, known: Iterable[str], name: object) -> None:
     names = sorted(known)
     if not isinstance(name, str) or name not in names:
         raise ValueError(
-            f"{kind}={short(name)} is unknown; choose one of {', '.join(names)}, "
-            "or pass an object of your own"
+            f"{kind}={short(name)} is unknown; choose one of {', '.join(names)}{OWN_OBJECT}"
         )
 
 

@@ -16,6 +16,7 @@ from specviz.generation.planned import Plan
 from specviz.generation.timeline import timeline, trace_events
 from specviz.record.trace import Trace
 from specviz.util.files import write
+from specviz.util.text import count
 from specviz.util.validate import require_path
 
 
@@ -102,8 +103,8 @@ class Result:
 
     def __repr__(self) -> str:
         new_tokens = sum(map(len, self.tokens))
-        rounds = len(self.rounds["batch"])
-        counts = f"{len(self.tokens)} prompts, {new_tokens} new tokens, {rounds} rounds"
+        rounds = count(len(self.rounds["batch"]), "round")
+        counts = f"{count(len(self.tokens), 'prompt')}, {count(new_tokens, 'new token')}"
         traces = [part.trace for part in self.lanes or (self,)]
         recorded = "recorded" if any(traces) else "not recorded: pass record=True"
-        return f"<Result of {self.meta['strategy']}: {counts}, {recorded}>"
+        return f"<Result of {self.meta['strategy']}: {counts}, {rounds}, {recorded}>"

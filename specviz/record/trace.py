@@ -27,6 +27,7 @@ from specviz.record.index import RecordIndex
 from specviz.record.schema import COLUMNS, Array, Table, TraceError, named
 from specviz.record.validation import validated
 from specviz.util.files import write
+from specviz.util.text import count
 from specviz.util.validate import is_int, require_int, require_path, short, shown_path
 
 FORMAT_VERSION = 2
@@ -106,7 +107,8 @@ class Trace:
 
     def __repr__(self) -> str:
         strategy = named(self.meta["strategy"])
-        return f"Trace({strategy}, {self.num_requests} requests, {self.num_rounds} rounds)"
+        counts = f"{count(self.num_requests, 'request')}, {count(self.num_rounds, 'round')}"
+        return f"Trace({strategy}, {counts})"
 
     @property
     def tables(self) -> dict[str, Table]:

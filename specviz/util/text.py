@@ -48,6 +48,11 @@ def harmless(text: str) -> str:
     return found
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 row, 2 rows."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def shorten(text: str, columns: int) -> str:
     """Return `text` cut to this many columns of a fixed-width font; a cut text ends in ….
 

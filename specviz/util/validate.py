@@ -62,7 +62,9 @@ def require_int(
         remedy = remedy or f"pass {minimum} or more"
         raise ValueError(f"{name} must be an int >= {minimum}, got {short(value)}; {remedy}")
     if maximum is not None and value > maximum:
-        raise ValueError(f"{name} must be at most {maximum}, got {short(value)}; pass less")
+        raise ValueError(
+            f"{name} must be at most {maximum}, got {short(value)}; pass a smaller one"
+        )
     return int(value)
 
 

@@ -24,6 +24,7 @@ from specviz.engine.strategies import Strategy, changed_options, everything
 from specviz.generation.generate import generate_stepwise
 from specviz.generation.result import Result
 from specviz.prompts import load_prompts
+from specviz.util.text import count
 from specviz.util.validate import is_list, require_kind, short
 from specviz.views.display import picture_wanted
 from specviz.views.labform import GRID, NOTHING, Progress, fields
@@ -106,7 +107,7 @@ class Lab(widgets.VBox):
         super().__init__(self._parts)
 
     def __repr__(self) -> str:
-        return f"Lab({len(self._prompts)} prompts)"
+        return f"Lab({count(len(self._prompts), 'prompt')})"
 
     def _ipython_display_(self) -> None:
         """Display the form in a live session, and under it a place for a picture of the run."""

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specviz import metrics
@@ -22,7 +23,11 @@ WINDOW = 512
 
 @torch.inference_mode()
 def bits_per_byte(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, files: Sequence[SourceFile]
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    files: Sequence[SourceFile],
+    *,
+    progress: bool = False,
 ) -> float:
     """Return the mean bits that `model` needs for a byte of the files' blocks.
 
@@ -30,7 +35,8 @@ def bits_per_byte(
     first of a file is a target, the ends of blocks included. Bytes are those of the blocks.
     """
     nats = 0.0
-    encoded = (encode_blocks(tokenizer, file) for file in files)
+    bar = tqdm(files, desc="bits per byte", unit="file", disable=not progress)
+    encoded = (encode_blocks(tokenizer, file) for file in bar)
     for window in held_out_windows(encoded, WINDOW):
         tokens = torch.from_numpy(window).to(model.device)
         logits = model(tokens[:, :-1]).logits.float()
@@ -40,7 +46,12 @@ def bits_per_byte(
 
 
 def measure_pair(
-    pair: Pair, prompts: Sequence[str], *, num_draft_tokens: int = 5, max_new_tokens: int = 128
+    pair: Pair,
+    prompts: Sequence[str],
+    *,
+    num_draft_tokens: int = 5,
+    max_new_tokens: int = 128,
+    progress: bool = True,
 ) -> pd.DataFrame:
     """Return a frame with one row per figure: columns figure and value.
 
@@ -51,13 +62,13 @@ def measure_pair(
         prompts,
         num_draft_tokens=num_draft_tokens,
         max_new_tokens=max_new_tokens,
-        progress=False,
+        progress=progress,
     )
     summary = run.summary.iloc[0]
     per_prompt = metrics.requests(run)["mean_acceptance_length"]
     ended = [row[-1] in pair.eos_token_ids for row in run.tokens]
 
-    figures = _held_out_figures(pair)
+    figures = _held_out_figures(pair, progress)
     figures[f"mean acceptance length (K = {num_draft_tokens})"] = summary["mean_acceptance_length"]
     figures["draft acceptance rate"] = summary["draft_acceptance_rate"]
     figures["share of rounds with full acceptance"] = summary["full_acceptance_share"]
@@ -68,7 +79,7 @@ def measure_pair(
     return pd.DataFrame({"figure": list(figures), "value": list(figures.values())})
 
 
-def _held_out_figures(pair: Pair) -> dict[str, float]:
+def _held_out_figures(pair: Pair, progress: bool) -> dict[str, float]:
     """Return bits per byte of both models, on library files and on test suites."""
     held_out = [file for file in read_corpus() if file.held_out]
     parts = {
@@ -80,5 +91,5 @@ def _held_out_figures(pair: Pair) -> dict[str, float]:
         for part, files in parts.items():
             if files:
                 label = f"{name}: bits per byte, held-out {part} ({len(files)} files)"
-                figures[label] = bits_per_byte(model, pair.tokenizer, files)
+                figures[label] = bits_per_byte(model, pair.tokenizer, files, progress=progress)
     return figures

@@ -119,7 +119,7 @@ def train_pair(
     export(draft, tokenizer, weights / "draft")
     write_prompts(weights / "prompts.jsonl", cut_bundled_prompts(tokenizer, read_corpus()))
     pair = load_pair(weights / "target", weights / "draft", device="cpu", dtype="float32")
-    figures = measure_pair(pair, read_prompts(weights / "prompts.jsonl"))
+    figures = measure_pair(pair, read_prompts(weights / "prompts.jsonl"), progress=progress)
     facts = circumstances(_command(budget, compile), device)
     write_card(weights / "README.md", pair, history, figures, facts, time.monotonic() - begun)
     return weights

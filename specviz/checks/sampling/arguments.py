@@ -99,7 +99,7 @@ def check_size(prompts: Sequence[Sequence[int]], size: int, length: int) -> None
     if count > MOST_PREFIXES * size or count > 100 * MOST_PREFIXES:
         raise ValueError(
             f"max_new_tokens={length} makes {different} x {size}^{length} texts over the target's "
-            f"{size} tokens, too many to enumerate; pass less, or the models of sv.tiny_pair()"
+            f"{size} tokens, too many to enumerate; pass fewer, or the models of sv.tiny_pair()"
         )
 
 

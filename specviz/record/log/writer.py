@@ -14,6 +14,7 @@ from specviz.record.log.lines import LogFile, as_bytes
 from specviz.record.log.texts import Texts
 from specviz.record.trace import Trace
 from specviz.util.files import write
+from specviz.util.text import count
 
 _NOT_IN_HEADER = ("self", "prompts", "budget", "token_texts", "tokenizer", "path")
 
@@ -101,8 +102,9 @@ class TraceWriter:
 
     def __repr__(self) -> str:
         journal = self._journal
-        counts = f"{journal.requests.count} requests, {len(journal.rounds)} rounds"
-        return f"TraceWriter({journal.header['decoder']}, {counts})"
+        requests = count(journal.requests.count, "request")
+        rounds = count(len(journal.rounds), "round")
+        return f"TraceWriter({journal.header['decoder']}, {requests}, {rounds})"
 
     def add_request(self, prompt: Sequence[int], budget: int | None = None) -> int:
         """Add a request that was not among the prompts. Return its number.

@@ -5,15 +5,11 @@ Contract: numbers or rows in, plain text out.
 
 from collections.abc import Collection, Sequence
 
+from specviz.util.text import count as count
 from specviz.views.stepper.batchrow import BatchRow
 from specviz.views.stepper.motion import Motion
 
 _MANY = 4  # more numbers than that are counted, not listed
-
-
-def count(number: int, noun: str) -> str:
-    """Write a number with its noun: 1 row, 2 rows."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def names(numbers: Sequence[int], noun: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from specviz.record.trace import Trace
-from specviz.util.text import harmless
+from specviz.util.text import count, harmless
 from specviz.views.stepper.arguments import are_lanes
 from specviz.views.stepper.difference import difference_words
 from specviz.views.stepper.opening import first_fault, opening
@@ -20,7 +20,8 @@ _LANES = "Two lanes of one run. No request is in both at the same time."
 def name_of(trace: Trace) -> str:
     """Return the strategy and the size of a run in words."""
     strategy = harmless(trace.meta["strategy"])
-    return f"{strategy}, {trace.num_rounds} rounds, {trace.num_requests} requests"
+    rounds = count(trace.num_rounds, "round")
+    return f"{strategy}, {rounds}, {count(trace.num_requests, 'request')}"
 
 
 def reel(trace: Trace, other: Trace | None, *, judge: bool) -> dict[str, Any]:
