@@ -1,14 +1,17 @@
 """No rule accuses a valid run: 200 random configurations, a few of them in the fast tests."""
 
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import make_pair, make_prompts
 from mutated_runs import Cycling
 
 import specviz as sv
+from specviz.checks.draws import Chosen, Draws
 
 MODELS = ("llama", "llama", "qwen3", "gpt2", "glm4")
 DTYPES = (torch.float32, torch.float32, torch.float64, torch.bfloat16)
@@ -110,3 +113,43 @@ def test_a_random_valid_run_has_no_findings(seed: int) -> None:
 def test_no_random_valid_run_has_findings(first: int) -> None:
     for seed in range(first, first + 25):
         check(seed, deep=True)
+
+
+def refuted(sampling: sv.SamplingParams, logits: torch.Tensor, shift: int) -> np.ndarray:
+    """Which choices among logits (m, V) are refuted if the tokens are `shift` further on."""
+    m, size = logits.shape
+    requests, indices = [0] * m, list(range(m))
+    tokens = sampling.chooser(1).draft(logits, requests, indices)
+    top = logits.log_softmax(-1).topk(5, -1)
+    settings = {"temperature": sampling.temperature, "coupling": "gumbel"}
+    settings |= {"top_k": sampling.top_k, "top_p": sampling.top_p}
+    meta = {"vocabulary_size": size, "seed": 1, "sampling": settings}
+    chosen = Chosen(
+        tokens=(tokens.numpy() + shift) % size,
+        requests=np.array(requests),
+        indices=np.array(indices),
+        logprobs=np.full(m, np.nan),
+        top_ids=top.indices.numpy(),
+        top_logprobs=top.values.numpy(),
+    )
+    return Draws(SimpleNamespace(meta=meta)).refuted(chosen) >= 0
+
+
+@pytest.mark.parametrize("top_k", [None, 3])
+@pytest.mark.parametrize("top_p", [None, 0.1, 0.3, 0.8])
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_equally_likely_candidates_accuse_no_choice(
+    temperature: float, top_p: float | None, top_k: int | None
+) -> None:
+    """Among equals, top-p and the record may put another token first."""
+    sampling = sv.SamplingParams(temperature, top_k=top_k, top_p=top_p, coupling="gumbel")
+    levels = torch.randint(0, 3, (1000, 8), generator=torch.Generator().manual_seed(0))
+    assert not refuted(sampling, levels.float(), 0).any()
+
+
+@pytest.mark.parametrize("top_p", [None, 0.1, 0.8])
+def test_candidates_that_differ_refute_other_choices(top_p: float | None) -> None:
+    """A token that the noise did not choose, where no two are equally likely."""
+    sampling = sv.SamplingParams(1.0, top_p=top_p, coupling="gumbel")
+    logits = torch.randn(1000, 8, generator=torch.Generator().manual_seed(0))
+    assert refuted(sampling, logits, 1).mean() > 0.7

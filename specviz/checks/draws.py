@@ -91,14 +91,15 @@ class Draws:
     def _surely_allowed(self, logprobs: Array) -> Array:
         """Return which candidates (m, k) neither top-k nor top-p can have removed."""
         is_top = np.arange(logprobs.shape[1]) < self._top_k
-        # What top-k removes does not count for top-p.
-        weights = np.exp((logprobs - logprobs[:, :1]) / self._temperature) * is_top
-        before = weights.cumsum(1) - weights
-        # The other tokens only make these shares smaller.
-        within = before < (self._top_p - MARGIN) * weights.sum(1, keepdims=True)
-        allowed: Array = within & np.isfinite(logprobs) & is_top
+        weights = np.exp((logprobs - logprobs[:, :1]) / self._temperature)
+        before = _up_to_equals(logprobs, weights, self._vocabulary) - weights
+        # What top-k removes does not count for top-p. All others only make these shares smaller.
+        total = (weights * is_top).sum(1, keepdims=True)
+        within = before < (self._top_p - MARGIN) * total
         # Top-p keeps the most likely token, however small p is.
-        allowed[:, 0] = True
+        within[:, 0] |= before[:, 0] == 0
+        is_kept = within | (self._top_p >= 1)
+        allowed: Array = is_kept & np.isfinite(logprobs) & is_top
         return allowed
 
     @property
@@ -114,6 +115,22 @@ class Draws:
             for request, index in zip(requests.tolist(), indices.tolist(), strict=True)
         ]
         return np.array(numbers, np.float64)
+
+
+def _up_to_equals(logprobs: Array, weights: Array, vocabulary: int) -> Array:
+    """Return the weight of each candidate and of all that may stand before it, (m, k).
+
+    Among equals any may be the first, so all of them count. Of those that equal the last candidate
+    some may not be recorded: the weight is infinite there.
+    """
+    cumulative = weights.cumsum(1)
+    m, k = logprobs.shape
+    is_last = np.append(
+        logprobs[:, 1:] < logprobs[:, :-1] - MARGIN, np.full((m, 1), k >= vocabulary), axis=1
+    )
+    of_groups = np.where(is_last, cumulative, np.inf)
+    found: Array = np.minimum.accumulate(of_groups[:, ::-1], axis=1)[:, ::-1]
+    return found
 
 
 def _own_logprobs(tokens: Array, ids: Array, logprobs: Array, known: Array) -> Array:
