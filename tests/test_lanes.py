@@ -350,6 +350,24 @@ def test_a_lane_that_runs_empty_gets_half_of_the_others_rows():
         assert (arrived & (feeds["model"] == 0)).sum() == length
 
 
+def test_a_move_into_a_place_that_a_prompt_then_takes_is_no_finding(monkeypatch):
+    """A row that has ended may be moved, as a handover packs a lane, before its place is filled."""
+    monkeypatch.setattr(workers, "_cores", lambda: 1)
+    counts = {10: 1, 11: 12, 12: 12, 13: 12, 14: 2, 15: 12}
+    result = generate(
+        make_pair("llama"),
+        [[token] * count for token, count in counts.items()],
+        strategy="autoregressive",
+        lanes=2,
+        batch_size=4,
+        max_new_tokens=[1, 8, 2, 1, 1, 8],
+        record=True,
+    )
+    moves = result.lanes[1].trace.moves
+    assert moves["length"].max() == 12
+    check_lanes(result)
+
+
 def test_rows_that_change_lanes_are_not_prefilled(monkeypatch):
     """The other lane reads each prompt once; the K/V of rows that move is copied."""
     counted = []

@@ -78,11 +78,14 @@ def _blocks_fit(rows: Rows, stays: Array) -> None:
     length, first = (moves[name].astype(np.int64) for name in ("length", "to_slot"))
     # The draft's cache may have another layout, so only the target's blocks have their places. Nor
     # has K/V that is computed again in the same round.
-    is_placed = (moves["model"] == _TARGET) & ~read_again(rows, moves, entry)
+    is_read = read_again(rows, moves, entry)
+    is_placed = (moves["model"] == _TARGET) & ~is_read
+    # Where a prompt is read after the move, in the same phase, the block may be of a row that left.
+    is_own = ~is_read | (moves["phase"] != _SCHEDULE)
     # Accepted drafts of a tree move behind the slot of what was pending before the round.
     gained = np.where(moves["phase"] == _ACCEPT, rows.trace.rows["gained"][entry], 0)
     end = span.pending + gained
-    is_wrong = length > np.maximum(end - span.start, span.tokens - 1)
+    is_wrong = is_own & (length > np.maximum(end - span.start, span.tokens - 1))
     is_wrong |= is_placed & ((first < span.start) | (first + length > end))
     begins = (moves["from_row"] == moves["to_row"]) & is_late
     begins &= moves["from_slot"] == rows.trace.rows["start"][entry]
