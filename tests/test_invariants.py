@@ -20,6 +20,7 @@ from mutations import edited, without
 import specviz as sv
 from specviz.checks.rerun import tolerance
 from specviz.checks.violations import RULES, Violations
+from specviz.engine.draft_length import DraftLength
 from specviz.engine.faults import FAULTS
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.moves import Move
@@ -580,6 +581,22 @@ def test_deep_finds_slipped_kv_where_the_record_finds_it(name: str) -> None:
     assert first_of(deep) == first_of(shallow)
     assert "fresh prefill" in deep[0].found
     assert (deep[0].slot, deep[0].count) == (shallow[0].slot, shallow[0].count)
+
+
+class EverySecond(DraftLength):
+    """Nothing is drafted in every second round."""
+
+    name = "every second"
+
+    def choose(self, state: State) -> int:
+        return self.most * (state.round % 2 == 0)
+
+
+def test_deep_asks_no_move_to_take_the_pending_tokens_kv_along() -> None:
+    """Rollback may cut a row at a draft, which is pending then. The draft model reads it again."""
+    run = {"num_draft_tokens": EverySecond(3), "batch_size": 3, "max_new_tokens": 6}
+    trace = decode("rollback", prompts=make_prompts()[:5], **run)
+    assert sv.check_invariants(trace, deep=True, pair=make_pair("llama")) == []
 
 
 def test_deep_finds_what_no_record_shows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,11 +230,16 @@ class Ledger:
 
         Returns for each model which indices the rows should hold, and the slot of each, (b, count).
         """
-        count = int(batch.lengths.max(initial=1)) - 1
-        is_needed = np.arange(count) < batch.lengths[:, None] - 1  # not that of the pending token
+        count = int(batch.lengths.max(initial=1))  # with the pending token
+        pending = batch.lengths - 1
+        is_needed = np.arange(count) < pending[:, None]
         expected = []
         for model in range(len(MODELS)):
             known, slots, right = self.places(model, batch, count)
+            # A move leaves K/V of the pending token behind. The model reads that token again, a
+            # draft model perhaps some rounds later.
+            is_there = right[np.arange(pending.size), pending]
+            self.computed[model, batch.requests, pending] &= is_there
             known &= is_needed
             lost = known & ~right
             # Only what is newly lost is noted, so that a misplacement keeps its first stage.
