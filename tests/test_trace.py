@@ -319,6 +319,7 @@ def test_a_record_that_contradicts_itself_is_refused_when_made_and_when_read(
 META_FAULTS = [
     ({"valid": 1}, "meta.valid must be bool, got 1"),
     ({"right_aligned": "yes"}, "meta.right_aligned must be bool, got 'yes'"),
+    ({"branches": 1}, "meta.branches must be bool, got 1"),
     ({"seed": "0"}, "meta.seed must be int or null, got '0'"),
     ({"sampling": 0.7}, "meta.sampling must be dict or null, got 0.7"),
     ({"num_draft_tokens": -1}, "meta.num_draft_tokens must be an int >= 0, got -1"),

@@ -1,16 +1,23 @@
 """Records of runs whose drafts branch: correct ones have no findings, faults are found."""
 
 import functools
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from conftest import in_turn, make_pair, make_prompts
+from mutations import edited
+from tree_drafters import ChainAsTree
 
 import specviz as sv
 from specviz.checks.attention import Attention
 from specviz.checks.branches import Branches
+from specviz.engine.draft_length import DraftLength
+from specviz.engine.drafters.model import ModelDrafter
+from specviz.engine.drafters.tree import TreeDrafter
 from specviz.engine.faults import TREE_FAULTS
+from specviz.engine.state import State
 from specviz.record.replay import Replay
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
@@ -150,3 +157,115 @@ def test_no_query_of_a_correct_run_is_drawn_as_wrong(strategy: str, drafter: str
     for frame in replay.frames():
         for model in ("target", "draft"):
             assert attention.wrong(frame, model) == [], (frame.round, frame.phase, model)
+
+
+# Trees that happen to be chains, and rounds that draft fewer tokens than the most.
+
+
+@dataclass(frozen=True)
+class OwnTree(TreeDrafter):
+    """A drafter whose name says nothing of trees."""
+
+    name: ClassVar[str] = "own"
+
+
+@dataclass(frozen=True)
+class MayBranch(ModelDrafter):
+    """Might make trees, and proposes a chain."""
+
+    branches: ClassVar[bool] = True
+
+
+def short(drafter: Any, count: int | DraftLength, **options: Any) -> Trace:
+    result = sv.generate(
+        make_pair("llama"),
+        make_prompts()[:4],
+        drafter=drafter,
+        num_draft_tokens=count,
+        max_new_tokens=12,
+        record=True,
+        progress=False,
+        **options,
+    )
+    assert result.trace is not None
+    return result.trace
+
+
+CHAINS = {
+    "static": ("static_tree", 2),
+    "drawn": (DRAWN, 2),
+    "one draft": ("tree", 1),
+    "narrow": (sv.drafter("tree", width=1, children=1), 3),
+    "own": (OwnTree(width=1, children=1), 3),
+    "own, by q": (ChainAsTree(), 3),
+    "a chain": (MayBranch(), 3),
+}
+
+
+def without_branches(trace: Trace) -> Trace:
+    """The record as it was before its header said whether the drafter makes trees."""
+    return replace(trace, meta={k: v for k, v in trace.meta.items() if k != "branches"})
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_tree_that_is_a_chain_is_not_judged_by_the_coins_of_one(name: str) -> None:
+    drafter, count = CHAINS[name]
+    trace = short(drafter, count, sampling=sv.SamplingParams(1.0))
+    assert not Branches(trace).any
+    assert sv.check_invariants(trace) == []
+    if trace.meta["drafter"] in ("tree", "static_tree"):
+        assert sv.check_invariants(without_branches(trace)) == []
+
+
+@pytest.mark.parametrize("name", ["static", "narrow", "own", "a chain"])
+def test_a_tree_that_is_a_chain_is_scored_by_its_branch(name: str) -> None:
+    drafter, count = CHAINS[name]
+    selector = sv.selector("threshold", at_least=0.2)
+    trace = short(drafter, count, selector=selector)
+    assert not Branches(trace).any
+    assert sv.check_invariants(trace) == []
+    scores = trace.rows["scores"].copy()
+    scores[trace.rows["gained"] > 0, 1] -= 0.01
+    found = sv.check_invariants(edited(trace, "rows", slice(None), scores=scores))
+    assert "verification" in {each.rule for each in found}
+
+
+class Three(DraftLength):
+    name = "three"
+
+    def choose(self, state: State) -> int:
+        return 3
+
+
+@pytest.mark.parametrize("fault", [None, "tree_mask", "tree_positions"])
+def test_what_is_found_in_a_round_does_not_depend_on_the_most_drafts(fault: str | None) -> None:
+    """The draft model reads drafts that are not proposed, with numbers up to that of the most."""
+    strategy = sv.strategy("inplace", break_invariant=fault)
+    few = short("tree", 3, strategy=strategy)
+    of_many = short("tree", Three(8), strategy=strategy)
+    assert few.feeds["node"].max() > 3
+    assert all(np.array_equal(few.feeds[name], of_many.feeds[name]) for name in few.feeds)
+    found = sv.check_invariants(of_many)
+    assert found == sv.check_invariants(few)
+    assert bool(found) == (fault is not None)
+
+
+def test_a_draft_that_was_not_proposed_is_judged_alike_whatever_the_most_drafts() -> None:
+    """Its number is no larger than that of the most drafts, so it might pass for one of a chain."""
+    found = []
+    for count in (3, Three(8)):
+        trace = short("tree", count)
+        feeds = trace.feeds
+        is_more = (feeds["node"] > 3) & (feeds["phase"] == PHASES.index("draft"))
+        at = np.flatnonzero(is_more & (feeds["round"] > 0))[0]
+        start = feeds["visible_start"][at] + 1
+        found.append(sv.check_invariants(edited(trace, "feeds", at, visible_start=start)))
+    assert found[0][0].rule == "mask"
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("habit", ["shrink_to_budget", "as_published"])
+def test_small_budgets_shorten_trees_without_a_finding(habit: str) -> None:
+    trace = short(sv.drafter("tree", width=3), 6, strategy=sv.strategy("eqspec", **{habit: True}))
+    assert len(set(trace.rows["drafted"].tolist())) > 2
+    assert sv.check_invariants(trace) == []

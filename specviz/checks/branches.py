@@ -22,6 +22,8 @@ class Branches:
             model read and that were not proposed in the end.
         parents: (N, K), the column that each draft follows.
         drafted: (N, 1), how many drafts there are.
+        may_branch: bool (N,), whether the drafts of an entry may have been proposed as a tree. A
+            tree that happens to be a chain is judged and scored as a tree all the same.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -31,6 +33,7 @@ class Branches:
         self.drafted = trace.rows["drafted"].astype(np.int64)[:, None]
         is_drafted = self._number < self.drafted
         self.is_tree: Array = branching(trace.rows) | _has_read_more(trace)
+        self.may_branch: Array = self.is_tree | _drafter_branches(trace)
         # Behind what was drafted nothing counts. As a chain it harms nothing.
         self.parents: Array = np.where(is_drafted, parents, self._number - 1) + 1
 
@@ -63,7 +66,7 @@ class Branches:
         on_branch = self.ancestors[entries, np.minimum(columns, last)]
         on_branch = np.append(on_branch, np.zeros((entries.size, 1), bool), axis=1)  # (q, K+2)
         # The record does not say what a draft follows that was not proposed in the end.
-        on_branch |= (columns > last)[:, None]
+        on_branch |= columns[:, None] > self.drafted[entries]
         found: Array = np.take_along_axis(on_branch, np.minimum(held, last + 1), axis=1)
         return found | (held == 0)
 
@@ -120,6 +123,12 @@ class Branches:
             is_chosen &= (self.parents[:, j] == last) & (j < rows["verified"])
             last = np.where(is_chosen, j + 1, last)
         return self.depths[every, last], last
+
+
+def _drafter_branches(trace: Trace) -> bool:
+    """Return whether the drafter of a run makes trees, going by its name in older records."""
+    by_name = trace.meta["drafter"] in ("tree", "static_tree")
+    return bool(trace.meta.get("branches", by_name))
 
 
 def _has_read_more(trace: Trace) -> Array:

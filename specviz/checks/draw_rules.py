@@ -92,7 +92,7 @@ def coins_accept(rows: Rows, draws: Draws, p: Array, q: Array, slack: float = 1e
     is_whole = (gained == accepted + 1) & (rows.column("discarded") == 0)
     is_whole &= (rows.column("finished") == 0) & (accepted < rows.column("verified"))
     # How a tree is judged depends on its drafter, so no coin of it is looked at.
-    is_chain = ~rows.branches.is_tree[:, None]
+    is_chain = ~rows.branches.may_branch[:, None]
     entry, j = np.nonzero(is_chain & (is_kept | (is_whole & (column == accepted))))
     coins = draws.coins(table["request"][entry], table["length"][entry] + j)
     p, q = p[entry, j], q[entry, j]

@@ -233,7 +233,7 @@ class ForwardRules:
         entry, node = int(fed.entry[feed]), int(fed.tree_node[feed])
         row, request = int(fed.row[feed]), int(fed.request[feed])
         branch = [node]
-        if node <= branches.parents.shape[1]:
+        if node <= branches.drafted[entry, 0]:
             branch = np.flatnonzero(branches.ancestors[entry, node])[1:].tolist()
         first = int(fed.index[feed]) - len(branch) + 1
         for depth, each in enumerate(branch):

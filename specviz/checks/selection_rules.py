@@ -158,19 +158,27 @@ def _scores_are_chances(rows: Rows, options: Mapping[str, Any], *, summed: bool)
         return
     if (rows.trace.meta.get("drafter_options") or {}).get("calibration"):
         return  # chances are not log-probabilities then
-    due = logprob.cumsum(axis=1) if summed else logprob
-    if rows.branches.any:
+    of_chain = logprob.cumsum(axis=1) if summed else logprob
+    due = of_chain
+    if rows.branches.may_branch.any():
         on_branch = rows.branches.ancestors[:, 1:, 1:]  # (N, K, K)
         of_branch = np.where(on_branch, logprob[:, None], 0).sum(2)
         # A draft is verified only with all before it, so it is worth no more than they are.
         of_tree = np.minimum.accumulate(of_branch, axis=1)
-        due = np.where(rows.branches.is_tree[:, None], of_tree, due)
+        due = np.where(rows.branches.may_branch[:, None], of_tree, due)
     scores = rows.trace.rows["scores"].astype(np.float64)
     is_drafted = np.arange(due.shape[1]) < rows.column("drafted")
-    slack = _ROUNDING * (1 + np.abs(due))
     is_wrong = is_drafted & (rows.column("gained") > 0) & ~np.isnan(due)
-    is_wrong &= ~(np.abs(scores - due) <= slack)
+    is_wrong &= ~_are_close(scores, due)
+    # A drafter that makes trees may propose a chain, too.
+    is_wrong &= rows.branches.is_tree[:, None] | ~_are_close(scores, of_chain)
     for entry, j in rows.each(is_wrong):
         expected = f"the score of draft {j + 1} should be {due[entry.Index, j]:.4g}"
         found = f"it is {scores[entry.Index, j]:.4g}"
         rows.report("verification", "draft", entry, expected, found)
+
+
+def _are_close(scores: Array, due: Array) -> Array:
+    """Return which scores (N, K) are those that are due, up to rounding."""
+    close: Array = np.abs(scores - due) <= _ROUNDING * (1 + np.abs(due))
+    return close

@@ -94,6 +94,7 @@ def header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "drafter": run.drafter.name,
         "drafter_options": run.drafter.options,
         "draft_kv": run.drafter.draft_kv,
+        "branches": run.drafter.branches,
     }
     return drafter | {
         "strategy": run.strategy.name,

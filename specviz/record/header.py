@@ -34,6 +34,7 @@ _LATER = {
     "selector_options": dict,
     "foresees": bool,
     "draft_kv": str,
+    "branches": bool,
     "missing": list,
 }
 

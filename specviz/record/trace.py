@@ -59,8 +59,9 @@ class Trace:
             and draft (names), vocabulary_size, eos_token_ids, seed, sampling (a dict of what
             `SamplingParams` holds, None for greedy), kv_bytes_per_slot {"target", "draft"},
             decisions (name of each code in rounds.decision), token_texts {"id": text}. Where it is
-            known also right_aligned: whether all rows of a round promise to end in one column, and
-            num_threads: the CPU threads that torch computed with.
+            known also right_aligned: whether all rows of a round promise to end in one column,
+            branches: whether the drafter may make trees, and num_threads: the CPU threads that
+            torch computed with.
         requests: the callers' prompts, their outputs and budgets; tokens flat, offsets (R+1,).
         rounds: one entry a round: batch (rows), slots (columns that the verify forward saw),
             capacity (drafts that it might verify), decision, and the time of each of the five
