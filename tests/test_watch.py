@@ -31,6 +31,7 @@ WASTEFUL = {
     "one_row.TargetReadsTwo": "read again",
     "rollback.Rollback": "thrown away",
 }
+ROUNDED = {"dtype": torch.bfloat16}  # K/V, which leaves the texts as they are
 SETTINGS = {
     "num_draft_tokens": K,
     "batch_size": 4,
@@ -78,7 +79,7 @@ def test_a_decoder_is_judged_as_what_it_is(case: Case) -> None:
     costs = [cost.name for cost in report.costs]
     if case.affects == "text":
         assert report.faults[0].rule == case.rule, report
-        assert wrong <= {fault.request for fault in report.faults}
+        assert set(report.wrong) == wrong <= {fault.request for fault in report.faults}
         for fault in report.faults:
             prompt = len(prompts()[fault.request])
             first = common(outputs[fault.request], due[fault.request]) + prompt
@@ -87,6 +88,7 @@ def test_a_decoder_is_judged_as_what_it_is(case: Case) -> None:
         return
     assert report.is_right, report
     assert not wrong
+    assert report.wrong == []
     assert str(report).startswith(("right: ", "near ties only: "))
     if case.affects == "speed":
         assert costs, "what it costs is named"
@@ -322,6 +324,53 @@ def test_ids_that_no_model_can_read_are_refused(
     outputs = [outputs[0] + token, outputs[1]]
     with pytest.raises(ValueError, match=message):
         seen.audit(given, outputs, eos_token_ids=eos)
+
+
+def one_by_one(target: Any, prompt: list[int], shift: int = 99, dtype: Any = None) -> list[int]:
+    """Decode 8 tokens greedily, without drafts.
+
+    From forward `shift` on, positions are too large by one. `dtype` is what K/V is rounded to.
+    """
+    cache = DynamicCache()
+    text = list(prompt)
+    while len(text) < len(prompt) + 8:
+        start = cache.get_seq_length()
+        late = int(len(text) - len(prompt) >= shift)
+        output = target(
+            torch.tensor([text[start:]]),
+            position_ids=torch.arange(start, len(text))[None] + late,
+            past_key_values=cache,
+        )
+        text.append(int(output.logits[0, -1].argmax()))
+        for layer in cache.layers if dtype else ():
+            layer.keys, layer.values = (
+                each.to(dtype).to(each.dtype) for each in (layer.keys, layer.values)
+            )
+    return text[len(prompt) :]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("spoilt", "verdict"),
+    [
+        (({}, ROUNDED), "wrong: the decoding of 1 of 2 texts, though all texts are the target's"),
+        ((ROUNDED, ROUNDED), "wrong: the decoding of 2 of 2 texts, though all texts are the "),
+        (({"shift": 1}, ROUNDED), "wrong: 1 of 2 texts; row 0 (request 0) since round 1, "),
+    ],
+    ids=["one", "all", "none"],
+)
+def test_texts_that_a_fault_left_right_are_not_counted_as_wrong(
+    spoilt: tuple[dict[str, Any], ...], verdict: str
+) -> None:
+    target = make_pair("llama").target
+    given = make_prompts()[3:5]
+    with sv.watch(target) as seen:
+        outputs = [one_by_one(target, p, **how) for p, how in zip(given, spoilt, strict=True)]
+    due = [one_by_one(target, prompt) for prompt in given]
+    report = seen.audit(given, outputs, eos_token_ids=[])
+    assert str(report).startswith(verdict), report
+    assert len(report.faults) == sum(map(bool, spoilt))
+    assert list(report.wrong) == [i for i in range(2) if outputs[i] != due[i]]
 
 
 def test_the_record_opens_in_the_step_through() -> None:

@@ -33,6 +33,7 @@ from specviz.checks.watch.fresh import read_at_once, tolerance_of
 from specviz.checks.watch.masks import AttentionReader
 from specviz.checks.watch.repair import Bench
 from specviz.checks.watch.report import WatchReport
+from specviz.checks.watch.texts import is_own
 from specviz.checks.watch.trace import to_trace
 from specviz.record.trace import Trace
 from specviz.util.validate import is_list, require_bool, require_int, require_ints
@@ -117,7 +118,7 @@ class Watched:
         drafts = DraftFollower(follower.requests)
         for forward in self._of("draft"):
             drafts.read(forward)
-        judge, faults, ties = self._judged(follower, drafts, greedy, eos, budget)
+        judge, faults, ties, wrong = self._judged(follower, drafts, greedy, eos, budget)
         trace, why_none = self._trace(follower, drafts, eos)
         return WatchReport(
             requests=follower.requests,
@@ -130,6 +131,7 @@ class Watched:
             why_no_record=why_none,
             greedy=greedy,
             notes=self._notes(follower.forks),
+            wrong=wrong,
         )
 
     def _without(
@@ -187,8 +189,8 @@ class Watched:
         greedy: bool,
         eos: Sequence[int],
         budget: int | None,
-    ) -> tuple[Judge, list[Diagnosis], list[Tie]]:
-        """Judge all requests; faults come in the order of the forwards."""
+    ) -> tuple[Judge, list[Diagnosis], list[Tie], list[int]]:
+        """Judge all requests and their texts; faults come in the order of the forwards."""
         requests = follower.requests
         numbers = {verified.part.number for request in requests for verified in request.rounds}
         rounds = {number: i for i, number in enumerate(sorted(numbers))}
@@ -203,12 +205,16 @@ class Watched:
         judge = Judge(causes, tolerance, drafts.proposal, greedy, frozenset(eos), budget)
         faults: list[Diagnosis] = []
         ties: list[Tie] = []
+        wrong: list[int] = []
         for number, request in enumerate(requests):
             fault, near = judge.judge(number, request, fresh[number])
             ties += near
             if fault is not None:
                 faults.append(fault)
-        return judge, sorted(faults, key=lambda fault: (fault.forward, fault.row)), ties
+            if greedy and not is_own(request, fresh[number], tolerance, judge.eos, budget):
+                wrong.append(number)
+        faults.sort(key=lambda fault: (fault.forward, fault.row))
+        return judge, faults, ties, wrong
 
     def _trace(
         self, follower: TargetFollower, drafts: DraftFollower, eos: Sequence[int]
