@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import re
 import threading
 import warnings
 import weakref
@@ -324,6 +325,40 @@ def test_ids_that_no_model_can_read_are_refused(
     outputs = [outputs[0] + token, outputs[1]]
     with pytest.raises(ValueError, match=message):
         seen.audit(given, outputs, eos_token_ids=eos)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda _, o: [o[1], o[0], o[2]], "outputs[0] is the text of request 1; return the texts"),
+        (lambda _, o: [o[0], o[2], o[2]], "outputs[1] is the text of request 2; return the texts"),
+        (lambda p, o: [[*a, *b] for a, b in zip(p, o, strict=True)], "outputs[0] begins with its "),
+        (lambda p, o: [o[0], p[1] + o[1], o[2]], "outputs[1] begins with its prompt; pass the new"),
+        (
+            lambda p, o: [[0] * (12 - len(a)) + a + b for a, b in zip(p, o, strict=True)],
+            "outputs[0] begins with padding and its prompt; pass the new tokens alone",
+        ),
+        (lambda _, o: [[7, *each] for each in o], "outputs[0] is not what was fed in "),
+    ],
+    ids=["swapped", "twice", "prompt", "one", "padded", "other"],
+)
+def test_outputs_in_another_order_or_with_their_prompts_are_named(
+    returned: Any, message: str
+) -> None:
+    given = [make_prompts()[i] for i in (5, 4, 2)]
+    with sv.watch(make_pair("llama").target) as seen:
+        outputs = generate_alone(seen.target, given, 8)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        seen.audit(given, returned(given, outputs))
+
+
+def test_the_prompts_of_sampled_outputs_are_named() -> None:
+    given = make_prompts()[4:6]
+    with sv.watch(make_pair("llama").target) as seen:
+        outputs = generate_alone(seen.target, given, 8)
+    outputs = [prompt + output for prompt, output in zip(given, outputs, strict=True)]
+    with pytest.raises(ValueError, match=r"outputs\[0\] begins with its prompt; "):
+        seen.audit(given, outputs, greedy=False)
 
 
 def one_by_one(target: Any, prompt: list[int], shift: int = 99, dtype: Any = None) -> list[int]:
