@@ -86,6 +86,7 @@ def test_a_decoder_is_judged_as_what_it_is(case: Case) -> None:
             first = common(outputs[fault.request], due[fault.request]) + prompt
             assert fault.index <= first, "the fault is not later than the first wrong token"
         assert str(report).startswith("wrong: ")
+        assert "thrown away" not in costs or not wrong, "nothing is called right of a wrong text"
         return
     assert report.is_right, report
     assert not wrong

@@ -135,7 +135,7 @@ class Watched:
             requests=follower.requests,
             faults=faults,
             ties=ties,
-            costs=find_costs(follower.requests, drafts.faults, judge.causes.rounds),
+            costs=find_costs(follower.requests, drafts.faults, judge.causes.rounds, wrong),
             tolerance=judge.tolerance,
             rounds=judge.causes.rounds,
             record=trace,
