@@ -409,6 +409,19 @@ def test_texts_that_a_fault_left_right_are_not_counted_as_wrong(
     assert list(report.wrong) == [i for i in range(2) if outputs[i] != due[i]]
 
 
+@torch.no_grad()
+def test_what_was_seen_prints_without_its_tensors() -> None:
+    given = make_prompts()[4:6]
+    with sv.watch(make_pair("llama").target) as seen:
+        outputs = [one_by_one(seen.target, prompt) for prompt in given]
+    requests = seen.audit(given, outputs, eos_token_ids=[]).requests
+    assert str(given[0]) in repr(requests)
+    for each in (requests, requests[0].rounds, requests[0].parts):
+        assert "tensor" not in repr(each)
+        assert len(repr(each)) < 2000
+    assert len(repr(seen.forwards[0])) < 200, "its tokens, and nothing large"
+
+
 def test_the_record_opens_in_the_step_through() -> None:
     seen, outputs = watched(named("realign.Realign"))
     report = seen.audit(prompts(), outputs, eos_token_ids=[])
