@@ -328,6 +328,15 @@ def test_ids_that_no_model_can_read_are_refused(
         seen.audit(given, outputs, eos_token_ids=eos)
 
 
+def test_the_remedy_for_a_tensor_is_a_list_of_it() -> None:
+    seen = sv.Watched(make_pair("llama").target)
+    rows = torch.ones(2, 3, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"outputs must be a list, .*; pass outputs\.tolist\(\)"):
+        seen.audit(rows.tolist(), rows)
+    with pytest.raises(ValueError, match=r"prompts must be a list, .*; pass prompts\.tolist\(\)"):
+        seen.audit(rows.numpy(), rows.tolist())
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
