@@ -16,7 +16,7 @@ from specviz.checks.watch.diagnose import ADVICE
 from specviz.exercises import capstone
 from specviz.exercises.attempts import work
 from specviz.exercises.attempts.board import COLUMNS, Board
-from specviz.exercises.attempts.judging import Counterexample, judge, run, watched
+from specviz.exercises.attempts.judging import AttemptOutcome, Counterexample, judge, run, watched
 from specviz.exercises.attempts.rows import RowUse, rows_of
 from specviz.exercises.attempts.speed import MOST_TURNS, Speed, _is_decided
 from specviz.exercises.base import WrongAnswerError
@@ -58,6 +58,12 @@ def test_the_smallest_case_repeats_the_fault(capsys):
     first = found.report.faults[0]
     assert (first.rule, first.request, first.round) == ("kv", 1, 0)
     assert f"row {first.row}" in str(found)
+
+
+def test_a_counterexample_whose_texts_are_right_says_nothing_of_a_wrong_text():
+    """Forwards may be wrong and leave all texts right."""
+    found = Counterexample(AttemptOutcome(TWO_ROWS, TWO_ROWS.due()), None)
+    assert str(found) == str(TWO_ROWS)
 
 
 def test_a_decoder_that_does_not_refill_or_batch_is_right_and_not_done():

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import re
 import threading
 import warnings
 import weakref
@@ -31,6 +32,7 @@ WASTEFUL = {
     "one_row.TargetReadsTwo": "read again",
     "rollback.Rollback": "thrown away",
 }
+ROUNDED = {"dtype": torch.bfloat16}  # K/V, which leaves the texts as they are
 SETTINGS = {
     "num_draft_tokens": K,
     "batch_size": 4,
@@ -78,15 +80,17 @@ def test_a_decoder_is_judged_as_what_it_is(case: Case) -> None:
     costs = [cost.name for cost in report.costs]
     if case.affects == "text":
         assert report.faults[0].rule == case.rule, report
-        assert wrong <= {fault.request for fault in report.faults}
+        assert set(report.wrong) == wrong <= {fault.request for fault in report.faults}
         for fault in report.faults:
             prompt = len(prompts()[fault.request])
             first = common(outputs[fault.request], due[fault.request]) + prompt
             assert fault.index <= first, "the fault is not later than the first wrong token"
         assert str(report).startswith("wrong: ")
+        assert "thrown away" not in costs or not wrong, "nothing is called right of a wrong text"
         return
     assert report.is_right, report
     assert not wrong
+    assert report.wrong == []
     assert str(report).startswith(("right: ", "near ties only: "))
     if case.affects == "speed":
         assert costs, "what it costs is named"
@@ -322,6 +326,109 @@ def test_ids_that_no_model_can_read_are_refused(
     outputs = [outputs[0] + token, outputs[1]]
     with pytest.raises(ValueError, match=message):
         seen.audit(given, outputs, eos_token_ids=eos)
+
+
+def test_the_remedy_for_a_tensor_is_a_list_of_it() -> None:
+    seen = sv.Watched(make_pair("llama").target)
+    rows = torch.ones(2, 3, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"outputs must be a list, .*; pass outputs\.tolist\(\)"):
+        seen.audit(rows.tolist(), rows)
+    with pytest.raises(ValueError, match=r"prompts must be a list, .*; pass prompts\.tolist\(\)"):
+        seen.audit(rows.numpy(), rows.tolist())
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda _, o: [o[1], o[0], o[2]], "outputs[0] is the text of request 1; return the texts"),
+        (lambda _, o: [o[0], o[2], o[2]], "outputs[1] is the text of request 2; return the texts"),
+        (lambda p, o: [[*a, *b] for a, b in zip(p, o, strict=True)], "outputs[0] begins with its "),
+        (lambda p, o: [o[0], p[1] + o[1], o[2]], "outputs[1] begins with its prompt; pass the new"),
+        (
+            lambda p, o: [[0] * (12 - len(a)) + a + b for a, b in zip(p, o, strict=True)],
+            "outputs[0] begins with padding and its prompt; pass the new tokens alone",
+        ),
+        (lambda _, o: [[7, *each] for each in o], "outputs[0] is not what was fed in "),
+    ],
+    ids=["swapped", "twice", "prompt", "one", "padded", "other"],
+)
+def test_outputs_in_another_order_or_with_their_prompts_are_named(
+    returned: Any, message: str
+) -> None:
+    given = [make_prompts()[i] for i in (5, 4, 2)]
+    with sv.watch(make_pair("llama").target) as seen:
+        outputs = generate_alone(seen.target, given, 8)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        seen.audit(given, returned(given, outputs))
+
+
+def test_the_prompts_of_sampled_outputs_are_named() -> None:
+    given = make_prompts()[4:6]
+    with sv.watch(make_pair("llama").target) as seen:
+        outputs = generate_alone(seen.target, given, 8)
+    outputs = [prompt + output for prompt, output in zip(given, outputs, strict=True)]
+    with pytest.raises(ValueError, match=r"outputs\[0\] begins with its prompt; "):
+        seen.audit(given, outputs, greedy=False)
+
+
+def one_by_one(target: Any, prompt: list[int], shift: int = 99, dtype: Any = None) -> list[int]:
+    """Decode 8 tokens greedily, without drafts.
+
+    From forward `shift` on, positions are too large by one. `dtype` is what K/V is rounded to.
+    """
+    cache = DynamicCache()
+    text = list(prompt)
+    while len(text) < len(prompt) + 8:
+        start = cache.get_seq_length()
+        late = int(len(text) - len(prompt) >= shift)
+        output = target(
+            torch.tensor([text[start:]]),
+            position_ids=torch.arange(start, len(text))[None] + late,
+            past_key_values=cache,
+        )
+        text.append(int(output.logits[0, -1].argmax()))
+        for layer in cache.layers if dtype else ():
+            layer.keys, layer.values = (
+                each.to(dtype).to(each.dtype) for each in (layer.keys, layer.values)
+            )
+    return text[len(prompt) :]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("spoilt", "verdict"),
+    [
+        (({}, ROUNDED), "wrong: the decoding of 1 of 2 texts, though all texts are the target's"),
+        ((ROUNDED, ROUNDED), "wrong: the decoding of 2 of 2 texts, though all texts are the "),
+        (({"shift": 1}, ROUNDED), "wrong: 1 of 2 texts; row 0 (request 0) since round 1, "),
+    ],
+    ids=["one", "all", "none"],
+)
+def test_texts_that_a_fault_left_right_are_not_counted_as_wrong(
+    spoilt: tuple[dict[str, Any], ...], verdict: str
+) -> None:
+    target = make_pair("llama").target
+    given = make_prompts()[3:5]
+    with sv.watch(target) as seen:
+        outputs = [one_by_one(target, p, **how) for p, how in zip(given, spoilt, strict=True)]
+    due = [one_by_one(target, prompt) for prompt in given]
+    report = seen.audit(given, outputs, eos_token_ids=[])
+    assert str(report).startswith(verdict), report
+    assert len(report.faults) == sum(map(bool, spoilt))
+    assert list(report.wrong) == [i for i in range(2) if outputs[i] != due[i]]
+
+
+@torch.no_grad()
+def test_what_was_seen_prints_without_its_tensors() -> None:
+    given = make_prompts()[4:6]
+    with sv.watch(make_pair("llama").target) as seen:
+        outputs = [one_by_one(seen.target, prompt) for prompt in given]
+    requests = seen.audit(given, outputs, eos_token_ids=[]).requests
+    assert str(given[0]) in repr(requests)
+    for each in (requests, requests[0].rounds, requests[0].parts):
+        assert "tensor" not in repr(each)
+        assert len(repr(each)) < 2000
+    assert len(repr(seen.forwards[0])) < 200, "its tokens, and nothing large"
 
 
 def test_the_record_opens_in_the_step_through() -> None:

@@ -51,7 +51,7 @@ def check_models(target: object, draft: object, tokenizer: object) -> None:
 
 def checked_prompts(prompts: object, tokenizer: Any) -> list[list[int]]:
     """Return the prompts as token ids."""
-    require_list("prompts", prompts)
+    _require_rows("prompts", prompts)
     assert isinstance(prompts, Sequence)
     found = [_ids(f"prompts[{i}]", each, tokenizer, True) for i, each in enumerate(prompts)]
     for i, each in enumerate(found):
@@ -68,7 +68,7 @@ def checked_outputs(
     """Return the outputs as token ids, one a prompt; None where they are not known."""
     if outputs is None:
         return [None] * len(prompts)
-    require_list("outputs", outputs)
+    _require_rows("outputs", outputs)
     assert isinstance(outputs, Sequence)
     if len(outputs) != len(prompts):
         raise ValueError(
@@ -76,6 +76,12 @@ def checked_outputs(
             "pass the new tokens of each prompt, in the same order"
         )
     return [_ids(f"outputs[{i}]", each, tokenizer, False) for i, each in enumerate(outputs)]
+
+
+def _require_rows(name: str, values: object) -> None:
+    """Raise ValueError unless `values` is a list. Of a tensor the remedy is its `tolist()`."""
+    is_array = hasattr(values, "tolist")
+    require_list(name, values, f"pass {name}.tolist()" if is_array else "pass a list, even of one")
 
 
 def check_vocabulary(

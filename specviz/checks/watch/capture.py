@@ -52,16 +52,16 @@ class CapturedForward:
     model: str
     cache: int
     tokens: Tensor
-    positions: Tensor | None = None
-    padding: Tensor | None = None
+    positions: Tensor | None = field(default=None, repr=False)
+    padding: Tensor | None = field(default=None, repr=False)
     given: Tensor | None = field(default=None, repr=False)
-    seen: Tensor | None = None
-    held: Tensor | None = None
-    written: Tensor | None = None
+    seen: Tensor | None = field(default=None, repr=False)
+    held: Tensor | None = field(default=None, repr=False)
+    written: Tensor | None = field(default=None, repr=False)
     keys: dict[int, Tensor] = field(default_factory=dict, repr=False)
     values: dict[int, Tensor] = field(default_factory=dict, repr=False)
-    top_ids: Tensor | None = None
-    top_logprobs: Tensor | None = None
+    top_ids: Tensor | None = field(default=None, repr=False)
+    top_logprobs: Tensor | None = field(default=None, repr=False)
     logits: Tensor | None = field(default=None, repr=False)
     unseen: str = ""
 

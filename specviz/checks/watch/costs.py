@@ -3,7 +3,7 @@
 Contract: counts, from what was followed. Not known here: models, and times.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from specviz.checks.watch.drafts import DraftFault
@@ -30,7 +30,10 @@ class Cost:
 
 
 def find_costs(
-    requests: Sequence[WatchedRequest], faults: Mapping[int, DraftFault], rounds: Mapping[int, int]
+    requests: Sequence[WatchedRequest],
+    faults: Mapping[int, DraftFault],
+    rounds: Mapping[int, int],
+    wrong: Collection[int],
 ) -> list[Cost]:
     """Return what was done for nothing, the draft's faults first.
 
@@ -38,6 +41,7 @@ def find_costs(
         requests: what became of each prompt.
         faults: the draft's first fault in each request.
         rounds: {number of a forward of the target: its round}.
+        wrong: the requests whose texts are not the target's own.
     """
     costs = []
     if faults:
@@ -58,7 +62,10 @@ def find_costs(
         costs.append(
             Cost("finished rows", idle, f"rows were fed {_times(idle)} after they had finished")
         )
-    return costs + _lost(requests)
+    lost = _lost(requests)
+    if wrong:  # drafts that equal a wrong text are not right
+        lost = [cost for cost in lost if cost.name != "thrown away"]
+    return costs + lost
 
 
 def _times(count: int) -> str:

@@ -26,7 +26,8 @@ class WatchReport:
 
     Attributes:
         requests: what became of each prompt.
-        faults: the first fault of each text that left the target, the earliest first.
+        faults: the first fault in the decoding of each text, the earliest first. A fault need not
+            change a token.
         ties: tokens that are not the best ones by less than noise.
         costs: what was done for nothing.
         tolerance: how far log-probabilities may differ by rounding, in nats.
@@ -35,6 +36,8 @@ class WatchReport:
         why_no_record: why not.
         greedy: whether tokens were judged; False if forwards alone were.
         notes: what could not be seen, in sentences.
+        wrong: the requests whose texts are not the target's own, near ties apart; none if tokens
+            were not judged.
     """
 
     requests: Sequence[WatchedRequest] = field(repr=False)
@@ -47,6 +50,7 @@ class WatchReport:
     why_no_record: str = field(default="", repr=False)
     greedy: bool = True
     notes: Sequence[str] = ()
+    wrong: Sequence[int] = ()
 
     @property
     def trace(self) -> Trace:
@@ -63,7 +67,7 @@ class WatchReport:
 
     @property
     def is_right(self) -> bool:
-        """Whether all texts are the target's own, near ties apart."""
+        """Whether no fault was found. All texts are the target's own then, near ties apart."""
         return not self.faults
 
     @property
@@ -74,9 +78,8 @@ class WatchReport:
             first = self.faults[0]
             rule = f"{first.rule}: " if first.rule else ""
             return (
-                f"wrong: {len(self.faults)} of {count} texts; row {first.row} (request "
-                f"{first.request}) since round {first.round}, forward {first.forward}: "
-                f"{rule}{first.cause}"
+                f"wrong: {self._wrong_texts()}; row {first.row} (request {first.request}) since "
+                f"round {first.round}, forward {first.forward}: {rule}{first.cause}"
             )
         if self.ties:
             largest = max(tie.gap for tie in self.ties)
@@ -91,6 +94,17 @@ class WatchReport:
             )
         texts = "1 text is" if count == 1 else f"{count} texts are"
         return f"right: {texts} what the target itself writes"
+
+    def _wrong_texts(self) -> str:
+        """Say how many texts are wrong; or, if none is, in the decoding of how many faults are."""
+        count = len(self.requests)
+        if self.wrong or not self.greedy:
+            return f"{len(self.wrong or self.faults)} of {count} texts"
+        decoding = f"the decoding of {len(self.faults)} of {count} texts"
+        # Of texts that were concluded from wrong forwards it is not known what was returned.
+        if not all(request.is_known for request in self.requests):
+            return decoding
+        return f"{decoding}, though all texts are the target's own"
 
     @property
     def tokens_per_round(self) -> float:

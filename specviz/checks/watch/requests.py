@@ -23,7 +23,7 @@ class Part:
         index: of the first of them, in its own row.
     """
 
-    seen: SeenForward
+    seen: SeenForward = field(repr=False)
     row: int
     request: int
     columns: list[int]
@@ -109,10 +109,10 @@ class WatchedRequest:
     prompt: list[int]
     tokens: list[int]
     is_known: bool
-    rounds: list[WatchedRound] = field(default_factory=list)
-    dropped: list[WatchedRound] = field(default_factory=list)
-    idle: list[Part] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
+    rounds: list[WatchedRound] = field(default_factory=list, repr=False)
+    dropped: list[WatchedRound] = field(default_factory=list, repr=False)
+    idle: list[Part] = field(default_factory=list, repr=False)
+    parts: list[Part] = field(default_factory=list, repr=False)
     row: int = -1
     has_ended: bool = False
 

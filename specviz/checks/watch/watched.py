@@ -4,7 +4,6 @@ Contract: hooks on two models for the time of a `with` block, and a report on wh
 is assumed of the decoder but that it calls the models. Not known here: how it works.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -31,8 +30,10 @@ from specviz.checks.watch.drafts import DraftFollower
 from specviz.checks.watch.follow import TargetFollower
 from specviz.checks.watch.fresh import read_at_once, tolerance_of
 from specviz.checks.watch.masks import AttentionReader
+from specviz.checks.watch.notes import notes_on
 from specviz.checks.watch.repair import Bench
 from specviz.checks.watch.report import WatchReport
+from specviz.checks.watch.texts import is_own, out_of_order, without_prompts
 from specviz.checks.watch.trace import to_trace
 from specviz.record.trace import Trace
 from specviz.util.validate import is_list, require_bool, require_int, require_ints
@@ -100,15 +101,26 @@ class Watched:
         # Decoders fill short outputs up with padding, which was never fed.
         known = [without_filling(output, eos_token_ids) for output in known]
         check_vocabulary(self.target, ids, known)
-        follower = TargetFollower(ids, known, eos_token_ids, max_new_tokens)
-        for forward in self._of("target"):
-            follower.read(forward)
-        follower.finish()
+        follower = self._followed(ids, known, eos_token_ids, max_new_tokens)
         check_followed(self.forwards, follower.requests)
         mismatch = unlike(follower.requests)
         if mismatch:
-            return self._without(mismatch, ids, greedy, max_new_tokens, eos_token_ids)
+            return self._without(mismatch, ids, known, greedy, max_new_tokens, eos_token_ids)
         return self._report(follower, greedy, eos_token_ids, max_new_tokens)
+
+    def _followed(
+        self,
+        prompts: Sequence[Sequence[int]],
+        outputs: Sequence[Sequence[int] | None],
+        eos: Sequence[int],
+        budget: int | None,
+    ) -> TargetFollower:
+        """Follow the target's forwards, given these outputs."""
+        follower = TargetFollower(prompts, outputs, eos, budget)
+        for forward in self._of("target"):
+            follower.read(forward)
+        follower.finish()
+        return follower
 
     def _report(
         self, follower: TargetFollower, greedy: bool, eos: Sequence[int], budget: int | None
@@ -117,25 +129,27 @@ class Watched:
         drafts = DraftFollower(follower.requests)
         for forward in self._of("draft"):
             drafts.read(forward)
-        judge, faults, ties = self._judged(follower, drafts, greedy, eos, budget)
+        judge, faults, ties, wrong = self._judged(follower, drafts, greedy, eos, budget)
         trace, why_none = self._trace(follower, drafts, eos)
         return WatchReport(
             requests=follower.requests,
             faults=faults,
             ties=ties,
-            costs=find_costs(follower.requests, drafts.faults, judge.causes.rounds),
+            costs=find_costs(follower.requests, drafts.faults, judge.causes.rounds, wrong),
             tolerance=judge.tolerance,
             rounds=judge.causes.rounds,
             record=trace,
             why_no_record=why_none,
             greedy=greedy,
-            notes=self._notes(follower.forks),
+            notes=notes_on(self.forwards, follower.forks),
+            wrong=wrong,
         )
 
     def _without(
         self,
         mismatch: str,
         prompts: Sequence[Sequence[int]],
+        outputs: Sequence[list[int] | None],
         greedy: bool,
         budget: int | None,
         eos: Sequence[int],
@@ -145,6 +159,9 @@ class Watched:
         Raises ValueError if nothing else is wrong, so that the outputs are; or if that cannot be
         known, because what was drawn cannot be concluded.
         """
+        bare, said = without_prompts(prompts, outputs, eos)
+        if said and not unlike(self._followed(prompts, bare, eos, budget).requests):
+            raise ValueError(said)
         known = ""
         if greedy:
             # A greedy decoder's forwards imply its text, so they can be judged without it.
@@ -152,30 +169,14 @@ class Watched:
             if not report.is_right:
                 note = f"{mismatch}; the texts are concluded from the forwards instead"
                 return replace(report, notes=[*report.notes, note])
+            order = out_of_order(outputs, report.requests)
+            if order:
+                raise ValueError(order)
             known = ", and the forwards are right"
         raise ValueError(
             f"{mismatch}{known}; pass all new tokens that this run returned, "
             "in the order of the prompts"
         )
-
-    def _notes(self, forks: int) -> list[str]:
-        """Return what could not be seen, in sentences."""
-        notes = []
-        if forks:
-            notes.append(
-                f"{forks} rows read a request that another row of the forward read as well; which "
-                "of them it went on with is guessed, so a fault that is named may be none"
-            )
-        for model in ("target", "draft"):
-            forwards = self._of(model)
-            unseen = [forward.unseen for forward in forwards if forward.unseen]
-            if unseen:
-                reason = Counter(unseen).most_common(1)[0][0]
-                notes.append(
-                    f"masks of {len(unseen)} of {len(forwards)} forwards of the {model} could not "
-                    f"be seen: {reason}; the masks that were passed to it are judged instead"
-                )
-        return notes
 
     def _of(self, model: str) -> list[CapturedForward]:
         return [forward for forward in self.forwards if forward.model == model]
@@ -187,8 +188,8 @@ class Watched:
         greedy: bool,
         eos: Sequence[int],
         budget: int | None,
-    ) -> tuple[Judge, list[Diagnosis], list[Tie]]:
-        """Judge all requests; faults come in the order of the forwards."""
+    ) -> tuple[Judge, list[Diagnosis], list[Tie], list[int]]:
+        """Judge all requests and their texts; faults come in the order of the forwards."""
         requests = follower.requests
         numbers = {verified.part.number for request in requests for verified in request.rounds}
         rounds = {number: i for i, number in enumerate(sorted(numbers))}
@@ -203,12 +204,16 @@ class Watched:
         judge = Judge(causes, tolerance, drafts.proposal, greedy, frozenset(eos), budget)
         faults: list[Diagnosis] = []
         ties: list[Tie] = []
+        wrong: list[int] = []
         for number, request in enumerate(requests):
             fault, near = judge.judge(number, request, fresh[number])
             ties += near
             if fault is not None:
                 faults.append(fault)
-        return judge, sorted(faults, key=lambda fault: (fault.forward, fault.row)), ties
+            if greedy and not is_own(request, fresh[number], tolerance, judge.eos, budget):
+                wrong.append(number)
+        faults.sort(key=lambda fault: (fault.forward, fault.row))
+        return judge, faults, ties, wrong
 
     def _trace(
         self, follower: TargetFollower, drafts: DraftFollower, eos: Sequence[int]

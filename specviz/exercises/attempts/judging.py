@@ -62,7 +62,9 @@ class Counterexample:
         return [list(prompt) for prompt in self.outcome.work.prompts]
 
     def __str__(self) -> str:
-        lines = [str(self.outcome.work), self.outcome.problem]
+        lines = [str(self.outcome.work)]
+        if not self.outcome.is_right:  # its forwards may be wrong all the same
+            lines.append(self.outcome.problem)
         if self.report is not None:
             lines.append(str(self.report))
         return "\n".join(lines)

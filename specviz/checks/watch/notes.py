@@ -1,0 +1,34 @@
+"""Say what could not be seen of a decoder.
+
+Contract: sentences about forwards that were captured. Not known here: whether they are right.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from specviz.checks.watch.capture import CapturedForward
+
+
+def notes_on(forwards: Sequence[CapturedForward], forks: int) -> list[str]:
+    """Return what could not be seen, in sentences.
+
+    Args:
+        forwards: of both models.
+        forks: rows that read a request which another row of the forward reads as well.
+    """
+    notes = []
+    if forks:
+        notes.append(
+            f"{forks} rows read a request that another row of the forward read as well; which "
+            "of them it went on with is guessed, so a fault that is named may be none"
+        )
+    for model in ("target", "draft"):
+        own = [forward for forward in forwards if forward.model == model]
+        unseen = [forward.unseen for forward in own if forward.unseen]
+        if unseen:
+            reason = Counter(unseen).most_common(1)[0][0]
+            notes.append(
+                f"masks of {len(unseen)} of {len(own)} forwards of the {model} could not "
+                f"be seen: {reason}; the masks that were passed to it are judged instead"
+            )
+    return notes
