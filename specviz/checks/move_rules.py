@@ -76,16 +76,6 @@ def _blocks_fit(rows: Rows, stays: Array) -> None:
     is_late = moves["phase"] == _SYNCHRONISE
     span = _spans(rows, entry, is_late)
     length, first = (moves[name].astype(np.int64) for name in ("length", "to_slot"))
-<<<<<<< HEAD
-    # The draft's cache may have another layout, so only the target's blocks have their places. What
-    # lies in a place that a prompt is then read into may be of a row that has left.
-    is_kept = ~read_again(rows, moves, entry)
-    is_placed = (moves["model"] == _TARGET) & is_kept
-    # Accepted drafts of a tree move behind the slot of what was pending before the round.
-    gained = np.where(moves["phase"] == _ACCEPT, rows.trace.rows["gained"][entry], 0)
-    end = span.pending + gained
-    is_wrong = is_kept & (length > np.maximum(end - span.start, span.tokens - 1))
-=======
     # The draft's cache may have another layout, so only the target's blocks have their places. Nor
     # has K/V that is computed again in the same round.
     is_read = read_again(rows, moves, entry)
@@ -96,7 +86,6 @@ def _blocks_fit(rows: Rows, stays: Array) -> None:
     gained = np.where(moves["phase"] == _ACCEPT, rows.trace.rows["gained"][entry], 0)
     end = span.pending + gained
     is_wrong = is_own & (length > np.maximum(end - span.start, span.tokens - 1))
->>>>>>> c8ce6e8153cb58af8ee9e9904e309281c0fadc26
     is_wrong |= is_placed & ((first < span.start) | (first + length > end))
     begins = (moves["from_row"] == moves["to_row"]) & is_late
     begins &= moves["from_slot"] == rows.trace.rows["start"][entry]
