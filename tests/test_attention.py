@@ -14,6 +14,7 @@ import specviz as sv
 from specviz.engine.kv.attention import (
     additive_mask,
     attending,
+    attending_plainly,
     grouped_attention,
     grouped_mask,
 )
@@ -93,6 +94,17 @@ def test_the_last_of_two_runs_restores_the_models():
     first.__exit__(None, None, None)
     assert model.config._attn_implementation == OWN_ATTENTION, "the second run is under way"
     second.__exit__(None, None, None)
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_others_may_attend_plainly_while_a_run_is_suspended():
+    model = make_pair("llama").target
+    with attending([model]):
+        with attending_plainly([model]):
+            assert model.config._attn_implementation == "sdpa"
+        assert model.config._attn_implementation == OWN_ATTENTION
+    with attending_plainly([model]):
+        pass
     assert model.config._attn_implementation == "sdpa"
 
 

@@ -29,7 +29,7 @@ from specviz.bench.outcome import (
 from specviz.bench.resources import MemoryMeter, requests_in_flight, use_of
 from specviz.engine.drafters import DRAFTERS, Drafter
 from specviz.engine.drafters.synthetic import SyntheticDrafter
-from specviz.engine.kv.attention import attending
+from specviz.engine.kv.attention import attending, attending_plainly
 from specviz.engine.models.pair import Pair
 from specviz.generation.generate import generate_stepwise
 from specviz.generation.interleave import Steps, interleave
@@ -92,9 +92,10 @@ def take_turns(
     """Interleave cells; yield the place and the outcome of each as it ends."""
 
     def turn(place: int) -> AbstractContextManager[object]:
-        if isinstance(cells[place].method.how, Baseline):
-            return nullcontext()
-        return attending([work.pair.target, work.pair.draft])
+        models = [work.pair.target, work.pair.draft]
+        # Our own runs are suspended in a baseline's turn, and must not change what it measures.
+        is_baseline = isinstance(cells[place].method.how, Baseline)
+        return attending_plainly(models) if is_baseline else attending(models)
 
     running = [measure_in_turns(work, cell, recording=recording) for cell in cells]
     total = sum(map(len, work.reference.tokens))

@@ -139,5 +139,21 @@ def attending(models: Iterable[PreTrainedModel]) -> Iterator[None]:
                     config._attn_implementation = "sdpa"
 
 
+@contextmanager
+def attending_plainly(models: Iterable[PreTrainedModel]) -> Iterator[None]:
+    """Let the models attend as they do outside of runs, while all runs of them are suspended."""
+    configs = [model.config for model in models if takes_grouped(model)]
+    with _lock:
+        for config in configs:
+            config._attn_implementation = "sdpa"
+    try:
+        yield
+    finally:
+        with _lock:
+            for config in configs:
+                if id(config) in _attending:
+                    config._attn_implementation = OWN_ATTENTION
+
+
 AttentionInterface.register(OWN_ATTENTION, grouped_attention)
 AttentionMaskInterface.register(OWN_ATTENTION, sdpa_mask)
