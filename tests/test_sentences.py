@@ -15,10 +15,10 @@ from tiny_run import TRACE, blank
 import specviz as sv
 from specviz.record.replay import Replay
 from specviz.record.schema import ACCEPTED, BONUS, MODELS, PHASES, PROMPT, Array
-from specviz.util.text import time_words
+from specviz.util.text import size, time_words
 from specviz.views.stepper.batchwords import BATCH_WORDS
 from specviz.views.stepper.columns import milliseconds
-from specviz.views.stepper.phrases import all_of, names, size, span
+from specviz.views.stepper.phrases import all_of, names, span
 from specviz.views.stepper.scene import Scene, Scenes
 from specviz.views.stepper.sentences import MAX_LETTERS, Narrator
 

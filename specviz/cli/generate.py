@@ -1,7 +1,6 @@
 """`specviz generate`: decode prompts and print the texts."""
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +31,8 @@ from specviz.studies.arguments import (
 )
 from specviz.studies.output import print_table
 from specviz.util.files import check_writable, make_folder
-from specviz.util.text import harmless
+from specviz.util.text import harmless, size
 from specviz.util.validate import require_choice, require_text
-from specviz.views.stepper.phrases import size
 
 _UNFINISHED = {
     "interrupted": " [interrupted]",
@@ -129,14 +127,14 @@ def _check_names(options: argparse.Namespace) -> None:
 
 def _how(options: argparse.Namespace) -> dict[str, Any]:
     """Return how to decode, as arguments of `specviz.generate`. Raise ValueError for wrong ones."""
-    from specviz.bench.methods import verifier
-    from specviz.engine.drafters import DRAFTERS
+    from specviz.bench.methods import proposer, verifier
     from specviz.engine.options import Options
+    from specviz.engine.registry import make
     from specviz.engine.strategies import STRATEGIES
 
     how = {
-        "strategy": _made("strategy", STRATEGIES, options.strategy),
-        "drafter": _made("drafter", DRAFTERS, options.drafter),
+        "strategy": make("strategy", STRATEGIES, *parse(options.strategy)),
+        "drafter": proposer(options.drafter),
         "selector": verifier(options.selector),
         "batch_size": options.batch_size,
         "sampling": _sampling(options),
@@ -149,14 +147,6 @@ def _how(options: argparse.Namespace) -> dict[str, Any]:
     }
     Options(**how)  # checks them, before a model is loaded
     return how
-
-
-def _made(kind: str, known: Mapping[str, type[Any]], text: str) -> Any:
-    """Return what "name:option=value" names; a name alone stays one. Raises ValueError."""
-    from specviz.engine.registry import make
-
-    name, options = parse(text)
-    return make(kind, known, name, options) if options else name
 
 
 def _sampling(options: argparse.Namespace) -> "sv.SamplingParams | None":

@@ -4,6 +4,7 @@ import argparse
 
 from specviz.studies.arguments import check_counts, file_path, integer
 from specviz.util.files import check_writable
+from specviz.util.text import size
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +27,6 @@ def run(options: argparse.Namespace) -> None:
     if options.out is not None:
         check_writable(out)
 
-    from specviz.views.stepper.phrases import size
     from specviz.views.stepper.replays import save_replay
 
     save_replay(options.run_file, out, options.other, options.step)

@@ -90,6 +90,13 @@ def wrapped(text: object, columns: int = 100) -> str:
     return "\n".join(lines)
 
 
+def size(size_bytes: int) -> str:
+    """Return bytes in kB, or from 100 kB on in MB."""
+    if size_bytes >= 100_000:
+        return f"{size_bytes / 1e6:.1f} MB"
+    return f"{size_bytes / 1e3:.1f} kB"
+
+
 def time_words(ms: float, digits: int = 1) -> str:
     """Return a time in ms, or from 10,000 ms on in seconds; digits: decimals of ms."""
     return f"{ms:.{digits}f} ms" if ms < SECONDS_FROM else f"{ms / 1000:.1f} s"

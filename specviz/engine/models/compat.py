@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-# These scale by the largest position in the batch, so a row's result would depend on other rows.
 OWN_ATTENTION = "specviz_grouped"  # see `engine.kv.attention`
+
+# These scale by the largest position in the batch, so a row's result would depend on other rows.
 _BATCH_DEPENDENT_ROPE = ("longrope", "dynamic")
 
 # Up to so many tokens a layer attends to all of them by their positions. Beyond, it selects by

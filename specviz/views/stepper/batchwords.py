@@ -6,18 +6,9 @@
 from collections.abc import Callable
 
 from specviz.record.schema import PHASES
-from specviz.util.text import time_words
+from specviz.util.text import count, time_words
 from specviz.views.stepper.headwords import head_how, head_words
-from specviz.views.stepper.phrases import (
-    agree,
-    all_of,
-    capitalised,
-    copied,
-    count,
-    names,
-    row_names,
-    span,
-)
+from specviz.views.stepper.phrases import agree, all_of, capitalised, copied, names, row_names, span
 from specviz.views.stepper.scene import (
     DRAFT,
     DRAFTER,

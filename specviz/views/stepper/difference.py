@@ -27,8 +27,7 @@ from specviz.record.missing import has_slots
 from specviz.record.replay import Replay
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
-from specviz.util.text import visible
-from specviz.views.stepper.phrases import count
+from specviz.util.text import count, visible
 from specviz.views.stepper.sentences import RULE_WORDS
 
 RUNS = ("A", "B")

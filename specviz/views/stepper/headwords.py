@@ -3,8 +3,8 @@
 `batchwords` and `rowwords` ask here where a head drafts.
 """
 
+from specviz.util.text import count
 from specviz.views.stepper.batchrow import BatchRow
-from specviz.views.stepper.phrases import count
 from specviz.views.stepper.scene import DRAFT, DRAFTER, Scene
 
 

@@ -5,7 +5,7 @@ Contract: numbers or rows in, plain text out.
 
 from collections.abc import Collection, Sequence
 
-from specviz.util.text import count as count
+from specviz.util.text import count, size
 from specviz.views.stepper.batchrow import BatchRow
 from specviz.views.stepper.motion import Motion
 
@@ -49,13 +49,6 @@ def span(values: Collection[int], noun: str = "") -> str:
     if low == high:
         return count(low, noun) if noun else f"{low}"
     return f"{low} to {high} {noun}s" if noun else f"{low} to {high}"
-
-
-def size(size_bytes: int) -> str:
-    """Write bytes in kB or MB."""
-    if size_bytes >= 100_000:
-        return f"{size_bytes / 1e6:.1f} MB"
-    return f"{size_bytes / 1e3:.1f} kB"
 
 
 def copied(motion: Motion) -> str:

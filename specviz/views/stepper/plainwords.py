@@ -6,9 +6,10 @@
 from collections.abc import Callable
 
 from specviz.record.schema import PHASES
+from specviz.util.text import count
 from specviz.views.stepper.batchrow import BatchRow
 from specviz.views.stepper.batchwords import accepted_words, draft_words
-from specviz.views.stepper.phrases import capitalised, count, names, row_names, span
+from specviz.views.stepper.phrases import capitalised, names, row_names, span
 from specviz.views.stepper.rowwords import draft_phrase, gained_phrase
 from specviz.views.stepper.scene import Scene
 

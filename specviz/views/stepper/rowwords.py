@@ -6,9 +6,9 @@
 from collections.abc import Callable
 
 from specviz.record.schema import PHASES
+from specviz.util.text import count
 from specviz.views.stepper.batchrow import BatchRow
 from specviz.views.stepper.headwords import row_head
-from specviz.views.stepper.phrases import count
 from specviz.views.stepper.scene import SYNCHRONISE, Scene
 from specviz.views.stepper.selectionwords import row_accepted, row_read, row_to_be_verified
 from specviz.views.stepper.treewords import row_compaction, row_path, row_tree

@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from specviz.util.text import visible
+from specviz.util.text import count, visible
 from specviz.views.stepper.batchrow import BatchRow
-from specviz.views.stepper.phrases import agree, capitalised, copied, count, names, row_names, span
+from specviz.views.stepper.phrases import agree, capitalised, copied, names, row_names, span
 from specviz.views.stepper.scene import SCHEDULE, PoolEntry, Scene
 
 

@@ -3,8 +3,9 @@
 `batchwords` and `rowwords` ask here in rounds whose drafts are not all verified.
 """
 
+from specviz.util.text import count
 from specviz.views.stepper.batchrow import BatchRow
-from specviz.views.stepper.phrases import count, row_names, span
+from specviz.views.stepper.phrases import row_names, span
 from specviz.views.stepper.scene import Scene
 
 

@@ -6,8 +6,9 @@ accept moved K/V.
 
 from collections.abc import Sequence
 
+from specviz.util.text import count
 from specviz.views.stepper.batchrow import BatchRow
-from specviz.views.stepper.phrases import agree, capitalised, count, names, span
+from specviz.views.stepper.phrases import agree, capitalised, names, span
 from specviz.views.stepper.scene import DRAFTER, TARGET, Scene
 
 Pairs = list[tuple[int, int]]
