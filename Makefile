@@ -24,7 +24,7 @@ NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
 TWO_CORES = $(shell command -v taskset > /dev/null && echo taskset -c 0,1)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test lowest unit browser nightly fuzz soak lint types check-notebooks time-notebooks planted notebooks figures course bench survey agreement paint js licences wheel clean
+.PHONY: help lab demo test lowest unit browser programs nightly fuzz soak lint types check-notebooks time-notebooks planted notebooks figures course bench survey agreement paint js licences wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -47,12 +47,15 @@ unit: $(READY_FOR_ALL) ## the fast tests, without a browser and notebooks
 	$(BIN)/python -m pytest -n auto -m "$(FAST)" --ignore tests/test_bench_ray.py
 
 nightly: $(READY_FOR_ALL) ## what `make test` leaves out: browser, slow tests (kills, full disks, wheel, a short soak), Ray, other notebooks
-	$(BIN)/python -m pytest -n auto -m "slow or browser" --share $(SHARE) --ignore tests/test_bench_ray.py
+	$(BIN)/python -m pytest -n auto -m "slow or browser or programs" --share $(SHARE) --ignore tests/test_bench_ray.py
 	$(BIN)/python -m pytest tests/test_bench_ray.py # Ray starts workers of its own
 	$(NBVAL) $(filter-out $(CORE_NOTEBOOKS),$(NOTEBOOKS))
 
-browser: $(READY_FOR_ALL) ## the tests that need Chromium or Chrome
-	$(BIN)/python -m pytest -n auto -m browser
+browser: $(READY_FOR_ALL) ## the tests in Chromium or Chrome
+	$(BIN)/python -m pytest -n auto -m "browser or programs"
+
+programs: $(READY_FOR_ALL) ## of the fast tests, those that need Chromium or node
+	$(BIN)/python -m pytest -n auto -m "programs and not slow"
 
 check-notebooks: $(READY) ## run every notebook again and compare with its stored outputs
 	$(NBVAL) $(NOTEBOOKS)

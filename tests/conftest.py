@@ -194,6 +194,27 @@ def run_program(command: list[str], **options: Any) -> subprocess.CompletedProce
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
+REQUIRED = "SPECVIZ_REQUIRE_BROWSER"  # set where browser and node have to be there
+MISSING = "is missing on this machine"
+
+
+def skip_without(program: str):
+    """Skip a test that needs this program; fail it where it has to be there."""
+    skip_or_fail = pytest.fail if os.environ.get(REQUIRED) else pytest.skip
+    skip_or_fail(f"{program} {MISSING}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter):
+    """Say how many tests lacked a browser or node, and what brings them."""
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
+    lacking = sum(MISSING in str(reason) for reason in skipped)
+    if lacking:
+        terminalreporter.write_line(
+            f"{lacking} tests were left out, since they need Chromium or node. Install both (on "
+            "Debian `apt-get install chromium nodejs npm`), then `make js programs` runs them."
+        )
+
+
 def pytest_addoption(parser: pytest.Parser):
     text = "of each test's slow cases, and of those in a browser, run every N-th (1: all)"
     parser.addoption("--share", type=int, default=1, metavar="N", help=text)

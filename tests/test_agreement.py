@@ -60,6 +60,7 @@ def setups_of(table: pd.DataFrame) -> list[tuple[int, str]]:
     return list(table[["batch_size", "strategy"]].itertuples(index=False, name=None))
 
 
+@pytest.mark.slow
 def test_the_table_has_an_entry_for_each_setup(pair: sv.Pair, prompts: list[list[int]]) -> None:
     setups = Setups(deterministic=(True, False), **SMALL)
     table, conditions = measure_agreement(pair, prompts, setups, progress=False)
@@ -74,6 +75,7 @@ def test_the_table_has_an_entry_for_each_setup(pair: sv.Pair, prompts: list[list
     assert conditions | asked | {"dtype": "float32"} == conditions
 
 
+@pytest.mark.slow
 def test_a_wrong_text_is_no_near_tie(
     pair: sv.Pair, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +147,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "name",
     ["num_draft_tokens", "max_new_tokens", "max_prompt_tokens", "prompts", "source", "dtype"],
 )
-def test_other_conditions_replace_the_table(
+def test_results_of_other_conditions_are_kept_until_they_are_discarded(
     name: str, measured: Path, tmp_path: Path, watched: Callable[..., Ran]
 ) -> None:
     path = tmp_path / "found.csv"
@@ -153,11 +155,16 @@ def test_other_conditions_replace_the_table(
         shutil.copy(measured.with_suffix(ending), path.with_suffix(ending))
     setups = Setups(**SMALL | ({name: 3} if hasattr(Setups, name) else {}))
     pair = make_pair("llama", torch.float64 if name == "dtype" else torch.float32)
-    prompts = make_prompts()[1:] if name == "prompts" else make_prompts()
-    source = "mine" if name == "source" else "own"
+    # As many prompts as before, and as many tokens in them.
+    prompts = make_prompts()[::-1] if name == "prompts" else make_prompts()
+    options = {"source": "mine" if name == "source" else "own", "progress": False}
     ran = watched(fine=2)
+    with pytest.raises(ValueError, match=rf"found\.csv holds results .*{name}.*--fresh"):
+        measure_agreement(pair, prompts, setups, path, **options)
+    assert ran == []
+    assert path.read_bytes() == measured.read_bytes()
     with pytest.raises(KeyboardInterrupt):
-        measure_agreement(pair, prompts, setups, path, source=source, progress=False)
+        measure_agreement(pair, prompts, setups, path, fresh=True, **options)
     assert len(ran) == 3
     assert setups_of(pd.read_csv(path)) == SMALL_SETUPS[:1]
 
@@ -169,8 +176,13 @@ def test_results_of_other_conditions_are_not_taken_over(tmp_path: Path) -> None:
     found = {"device": "cpu", "created": "Monday", "num_draft_tokens": 2}
     save_measured(pd.DataFrame([entry]), found, path)
     assert resume.kept_entries(path, found | {"created": "Tuesday"}) == [entry]
-    assert resume.kept_entries(path, found | {"num_draft_tokens": 3}) == []
-    assert resume.kept_entries(path, found | {"source": "own"}) == []
+    for other in ({"num_draft_tokens": 3}, {"source": "own"}):
+        with pytest.raises(ValueError, match=f"conditions .{next(iter(other))}.; name another"):
+            resume.kept_entries(path, found | other)
+        assert resume.kept_entries(path, found | other, fresh=True) == []
+    path.with_suffix(".json").unlink()
+    with pytest.raises(ValueError, match="other conditions"):
+        resume.kept_entries(path, found)
 
 
 def test_the_files_are_whole_and_short(tmp_path: Path) -> None:

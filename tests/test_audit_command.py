@@ -113,7 +113,7 @@ def test_misuse_is_said_in_one_sentence(
 ) -> None:
     Path("bad.jsonl").write_text('{"token_ids": [1]}\n{"token_ids":\n')
     for more, says in (
-        (["--candidate", "missing.jsonl"], "candidate='missing.jsonl' is not a file"),
+        (["--candidate", "missing.jsonl"], "--candidate 'missing.jsonl' is not a file"),
         (["--candidate", "bad.jsonl"], "line 2 of bad.jsonl is damaged"),
         (["--report", "right.jsonl/page.html"], "cannot be written"),
     ):
@@ -131,7 +131,7 @@ def test_a_report_does_not_replace_what_is_audited(tmp_path, capsys):
     for side, path in sides.items():
         before = Path(path).read_bytes()
         assert main([*command, "--report", path]) == 2
-        assert f"{side}={path!r} would be replaced" in capsys.readouterr().err
+        assert f"--{side} {path!r} would be replaced" in capsys.readouterr().err
         assert Path(path).read_bytes() == before
 
 

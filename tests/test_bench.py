@@ -42,6 +42,7 @@ from specviz.bench.log import Log
 from specviz.bench.methods import method, parse, proposer
 from specviz.bench.outcome import SharedWork, reference_of
 from specviz.bench.progress import TimeLeft
+from specviz.bench.resources import MemoryMeter
 from specviz.bench.sources import LoadedPair, prompt_ids
 from specviz.bench.table import conditions, failures
 from specviz.cli.bench import prompts_of
@@ -49,6 +50,7 @@ from specviz.cli.main import main
 from specviz.engine.drafters.synthetic import SyntheticDrafter
 from specviz.engine.strategies import STRATEGIES
 from specviz.engine.strategies.eqspec import EqSpec
+from specviz.engine.threads import computing_with
 from specviz.generation.generate import generate_stepwise
 
 SMALL: dict[str, Any] = {"num_draft_tokens": (3,), "max_new_tokens": (8,), "repetitions": 1}
@@ -354,6 +356,7 @@ def test_every_entry_says_what_it_was_measured_on_and_that_its_texts_are_right(
     assert found | asked == found
 
 
+@pytest.mark.slow
 def test_a_speed_without_equal_texts_is_none(bench: Callable[..., pd.DataFrame]) -> None:
     broken = sv.strategy("eqspec", break_invariant="kv")
     name = method(broken).label
@@ -443,6 +446,7 @@ def test_what_is_recorded_is_not_captured(work: SharedWork, asked: list[dict[str
     assert kinds == [(None, True), (True, False)]
 
 
+@pytest.mark.slow
 def test_a_recorded_run_that_writes_other_texts_has_no_speed(
     work: SharedWork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -535,6 +539,7 @@ def test_cells_that_take_turns_write_alike_and_end_with_what_each_alone_would_sa
     assert set(attention) == {pair.target.config._attn_implementation} == {"sdpa"}
 
 
+@pytest.mark.slow
 def test_a_turn_is_timed_without_those_of_the_others(
     bench: Callable[..., pd.DataFrame], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -607,6 +612,16 @@ def test_what_is_compiled_is_warmed_up_on_all_prompts(
     for cell in small("inplace", "inplace:compile=true").cells("own"):
         cells.warm_up(work, cell)
     assert seen == {"inplace": 3, "inplace:compile=true": 5}
+
+
+def test_a_warm_up_that_fails_alone_says_why_the_memory_is_unknown(
+    bench: Callable[..., pd.DataFrame], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(MemoryMeter, "__enter__")
+    with pytest.warns(UserWarning, match=r"the memory of inplace at B = 3 is unknown.*TypeError"):
+        table = bench(small("inplace"))
+    assert table["failure"].tolist() == [""]
+    assert table["memory_mb"].isna().all()
 
 
 def test_the_time_left_is_that_of_the_runs_so_far() -> None:
@@ -687,7 +702,7 @@ def test_an_interrupted_run_goes_on_and_may_be_extended(
     assert identity(added) == [("inplace", 0)]
 
 
-@pytest.mark.parametrize("change", ["prompts", "limit", "recording", "turns"])
+@pytest.mark.parametrize("change", ["prompts", "limit", "recording", "turns", "threads"])
 def test_other_conditions_are_refused_or_begin_from_nothing(
     change: str,
     bench: Callable[..., pd.DataFrame],
@@ -698,12 +713,14 @@ def test_other_conditions_are_refused_or_begin_from_nothing(
     path = tmp_path / "bench.csv"
     interrupt(bench, small("inplace", repetitions=2), path, after=1)
     others = {"prompts": few[1:], "recording": True}
-    options = {change: others.get(change, 2)}
+    threads = 2 if change == "threads" else torch.get_num_threads()
+    options = {} if change == "threads" else {change: others.get(change, 2)}
     said = rf"partial was begun with {change}=.*; go on as it was begun, or discard it"
-    with pytest.raises(ValueError, match=said):
-        bench(small("inplace"), path, **options)
-    added.clear()
-    bench(small("inplace"), path, fresh=True, **options)
+    with computing_with(threads):
+        with pytest.raises(ValueError, match=said):
+            bench(small("inplace"), path, **options)
+        added.clear()
+        bench(small("inplace"), path, fresh=True, **options)
     assert identity(added) == [("inplace", 0)]
 
 
@@ -834,11 +851,11 @@ def test_the_command_measures_prints_and_writes(
             "--shapes qwen3-8b/0.6b --spec-bench q",
             "--spec-bench q and --shapes exclude each other, since shapes draw their prompts",
         ),
-        ("--shapes gpt-5/nano", "shapes must be one of qwen3-8b/0.6b, "),
-        ("--rates 0.5 0.8", "rates must not rise, got [0.5, 0.8]"),
-        ("--batch-sizes 4 -1", "batch_sizes[1] must be an int >= 1, got -1; "),
-        ("--limit 0", "limit must be an int >= 1, got 0; "),
-        ("--device tpu", "device='tpu' is unknown; "),
+        ("--shapes gpt-5/nano", "--shapes must be one of qwen3-8b/0.6b, "),
+        ("--rates 0.5 0.8", "--rates must not rise, got [0.5, 0.8]"),
+        ("--batch-sizes 4 -1", "--batch-sizes must be an int >= 1, got -1; "),
+        ("--limit 0", "--limit must be an int >= 1, got 0; "),
+        ("--device tpu", "--device 'tpu' is unknown; "),
     ],
 )
 def test_what_the_command_refuses(

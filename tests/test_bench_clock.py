@@ -33,6 +33,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("strategy", ["inplace", "exspec", "rollback"])
 def test_known_texts_leave_the_run_as_it_is(asked: list[str], strategy: str) -> None:
     pair, prompts = make_pair("llama"), make_prompts()[:5]

@@ -41,7 +41,7 @@ def check_against_prefill(event: Event, pair: sv.Pair) -> int:
     return sum(not row.finished for row in state.batch.rows)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(10)
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("strategy", ["eqspec", "inplace"])
 def test_cache_content_equals_a_fresh_prefill(strategy, name, prompts):

@@ -45,6 +45,7 @@ def test_a_typical_mistake_is_named(check, word, capsys):
         assert "decode(pair.target, pair.draft, [[" in said
 
 
+@pytest.mark.slow
 def test_the_smallest_case_repeats_the_fault(capsys):
     assert capstone.colleague(*MISTAKES["WRONG"]["colleague"][0]) is False
     found = capstone.counterexample()
@@ -66,6 +67,7 @@ def test_a_counterexample_whose_texts_are_right_says_nothing_of_a_wrong_text():
     assert str(found) == str(TWO_ROWS)
 
 
+@pytest.mark.slow
 def test_a_decoder_that_does_not_refill_or_batch_is_right_and_not_done():
     decode = MISTAKES["first"]("    a = 0\n", "    a = 0\n")  # one row at a time
     asked = work.Assignment(work.batch().prompts[:3], batch_size=2)
@@ -79,6 +81,7 @@ def report_of(decode, asked):
     return watched(decode, asked)[1]()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("make", "name", "said"),
     [
@@ -138,6 +141,7 @@ def test_a_folded_decoder_is_shown_whole():
     assert folded.endswith(f"</summary>\n\n{code}\n\n</details>")
 
 
+@pytest.mark.slow
 def test_work_is_ragged_ends_and_has_no_near_ties():
     asked = work.batch()
     lengths = [len(prompt) for prompt in asked.prompts]

@@ -53,7 +53,7 @@ def test_the_text_is_that_of_every_turn_from_scratch(keep: str, strategy: str) -
     assert (talk.turns["restored_tokens"].sum() > 0) == (keep != "none")
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize(
     "options",
     [
@@ -137,6 +137,7 @@ def test_a_turn_and_what_is_kept_stay_within_the_budget() -> None:
     assert talk.turns["kept_bytes"].max() <= budget - weights
 
 
+@pytest.mark.slow
 def test_more_memory_means_less_to_read_again() -> None:
     """With one row. A turn that may have more rows takes the memory for them first."""
     pair = make_pair("llama")

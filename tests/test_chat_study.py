@@ -16,6 +16,7 @@ RUN |= {"repetitions": 1, "progress": False}
 MESSAGES = [[(7 * i + j) % 97 for j in range(4 + i)] for i in range(5)]
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_not_read_again() -> None:
     """The rest of the messages, which does not suffice for a third turn, is left out."""
     table, found = compare_chats(make_pair("llama"), MESSAGES, [100, 1], **RUN)

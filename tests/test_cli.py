@@ -150,7 +150,7 @@ def test_sampling_is_by_rejection_unless_told_otherwise(tmp_path: Path) -> None:
 
 def test_no_object_is_asked_for_where_none_can_be_passed(capsys: Captured) -> None:
     assert main(["generate", "x", "--selector", "all"]) == 2
-    says = "selector='all' is unknown; choose one of everything, tetris, threshold"
+    says = "--selector 'all' is unknown; choose one of everything, tetris, threshold"
     assert capsys.readouterr().err == f"specviz generate: {says}\n"
 
 
@@ -161,7 +161,7 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
     assert main(["generate", "x", "--device-map", "auto"]) == 2
     printed = capsys.readouterr()
     needs = (
-        "device_map='auto' needs accelerate, which is not installed; "
+        "--device-map 'auto' needs accelerate, which is not installed; "
         'run: pip install "specviz[accelerate]"'
     )
     assert (printed.out, printed.err) == ("", f"specviz generate: {needs}\n")
@@ -170,54 +170,62 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
 @pytest.mark.parametrize(
     ("command", "options", "begins"),
     [
-        ("generate", "--strategy eqspek", "strategy='eqspek' is unknown; choose one of auto"),
-        ("generate", "--device tpu", "device='tpu' is unknown; "),
-        ("generate", "--dtype int8", "dtype='int8' is unknown; "),
-        ("generate", "--batch-size 0", "batch_size must be an int >= 1, got 0; "),
+        ("generate", "--strategy eqspek", "--strategy 'eqspek' is unknown; choose one of auto"),
+        ("generate", "--device tpu", "--device 'tpu' is unknown; "),
+        ("generate", "--dtype int8", "--dtype 'int8' is unknown; "),
+        ("generate", "--batch-size 0", "--batch-size must be an int >= 1, got 0; "),
         ("generate", "--target .", "--target . needs a draft; give --draft too"),
         ("generate", "--draft .", "--draft . needs a target; give --target too"),
         (
             "generate",
             "--target ./no --draft ./no",
-            "target='./no' is not a folder that holds a model",
+            "--target './no' is not a folder that holds a model",
         ),
-        ("generate", "--drafter eagle", "drafter='eagle' is unknown; choose one of clover"),
+        ("generate", "--drafter eagle", "--drafter 'eagle' is unknown; choose one of clover"),
         ("generate", "--drafter tree:width", "the options in 'tree:width' must be option=value, "),
-        ("generate", "--strategy exspec:a=1", "strategy 'exspec' takes no option 'a'; its options"),
-        ("cost", "--strategy exspec:name=1", "strategy 'exspec' takes no option 'name'; its opti"),
+        (
+            "generate",
+            "--strategy exspec:a=1",
+            "--strategy 'exspec' takes no option 'a'; its options",
+        ),
+        (
+            "cost",
+            "--strategy exspec:name=1",
+            "--strategy 'exspec' takes no option 'name'; its opti",
+        ),
         (
             "generate",
             "--temperature 0",
-            "temperature must be a number from 1e-05 to 100000.0, got 0.0; pass one, or leave "
+            "--temperature must be a number from 1e-05 to 100000.0, got 0.0; pass one, or leave "
             "--temperature out for greedy decoding",
         ),
-        ("generate", "--temperature 1 --coupling max", "coupling='max' is unknown; "),
+        ("generate", "--temperature 1 --coupling max", "--coupling 'max' is unknown; "),
         ("generate", "--top-k 5", "--top-k 5 needs a temperature; give --temperature too"),
         ("generate", "--top-p 1", "--top-p 1.0 needs a temperature; give --temperature too"),
         ("generate", "--coupling gumbel", "--coupling gumbel needs a temperature; give --temp"),
-        ("generate", "--seed -1", "seed must be an int >= 0, got -1; "),
-        ("demo", "--limit 0", "limit must be an int >= 1, got 0; "),
+        ("generate", "--seed -1", "--seed must be an int >= 0, got -1; "),
+        ("demo", "--limit 0", "--limit must be an int >= 1, got 0; "),
         ("evaluate", "--draft .", "--draft . needs a target; give --target too"),
-        ("evaluate", "--limit 0", "limit must be an int >= 1, got 0; "),
+        ("evaluate", "--limit 0", "--limit must be an int >= 1, got 0; "),
         (
             "study survey",
             "--device-map everywhere",
-            "device_map='everywhere' is unknown; choose one of auto, ",
+            "--device-map 'everywhere' is unknown; choose one of auto, ",
         ),
-        ("study survey", "--limit 0", "limit must be an int >= 1, got 0; "),
+        ("study survey", "--limit 0", "--limit must be an int >= 1, got 0; "),
         (
             "study agreement",
             "--device-map auto --device cpu",
-            "device='cpu' and device_map='auto' exclude ",
+            "--device 'cpu' and --device-map 'auto' exclude ",
         ),
         (
             "study agreement",
             "--strategies repadding",
-            "strategies names 'repadding', which does not promise ",
+            "--strategies names 'repadding', which does not promise ",
         ),
         ("study agreement", "--spec-bench none.jsonl", "path='none.jsonl' is not a file; "),
-        ("study agreement", "--limit 0", "limit must be an int >= 1, got 0; "),
-        ("study couplings", "--seeds -1", "seeds[0] must be an int >= 0, got -1; "),
+        ("study agreement", "--limit 0", "--limit must be an int >= 1, got 0; "),
+        ("study couplings", "--seeds -1", "--seeds must be an int >= 0, got -1; "),
     ],
 )
 def test_a_wrong_argument_ends_with_2_and_one_line(

@@ -324,6 +324,7 @@ def calls_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool, nn.Module
     return calls
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("drafter", ["model", "eagle3"])
 def test_with_one_row_prompts_are_read_by_the_code_of_a_verification(
     drafter: str,

@@ -12,6 +12,7 @@ from specviz.cli.main import main
 from specviz.studies.couplings import measure_couplings
 
 
+@pytest.mark.slow
 def test_the_table_is_that_of_single_runs(pair: sv.Pair, prompts: list[list[int]]) -> None:
     asked = {"batch_size": 4, "num_draft_tokens": 3, "max_new_tokens": 8, "progress": False}
     table, conditions = measure_couplings(pair, prompts, (0.5,), (0, 7), **asked)

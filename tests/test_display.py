@@ -8,6 +8,7 @@ import struct
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from conftest import skip_without
 from PIL import Image
 from tiny_run import TRACE
 
@@ -19,7 +20,7 @@ from specviz.views.stepper.png import with_palette
 def browser():
     """Skips where no browser can draw; the one that it starts stays for the whole run."""
     if not display._renderer_starts():
-        pytest.skip("kaleido finds no browser")
+        skip_without("a browser that kaleido finds")
 
 
 @pytest.fixture
@@ -61,6 +62,7 @@ def test_show_does_nothing_outside_ipython(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_static_picture(browser):
     figure = charts.acceptance_map(TRACE)

@@ -102,7 +102,7 @@ def test_any_sequence_of_k_writes_the_same_text(strategy: Any, drafter: Any) -> 
     assert result.tokens == expected, f"B={batch_size}"
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("order", [[0], [0] * 20 + [3], [6, 0], [1], [0, 0, 1]], ids=str)
 def test_drafting_stops_and_goes_on(order: list[int]) -> None:
     expected = generate_one_by_one("gpt2", torch.float32, NEW_TOKENS)
@@ -120,6 +120,7 @@ def test_drafting_stops_and_goes_on(order: list[int]) -> None:
         assert set(result.rows["drafted"]) == set(order[: len(result.rounds["batch"])])
 
 
+@pytest.mark.slow
 def test_the_draft_is_as_good_after_a_pause() -> None:
     """The draft reads what it missed, so its proposals are those of a run without a pause."""
     plain = decoded(num_draft_tokens=2, batch_size=1, record=True).trace
@@ -163,6 +164,7 @@ def test_what_was_missed_is_read_once_and_only_then() -> None:
     assert 0 < caught.sum() <= 9 * 10
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "sampling", [sv.SamplingParams(0.8, coupling="gumbel"), None], ids=["gumbel", "greedy"]
 )
@@ -186,12 +188,14 @@ def sampled_alone() -> list[list[int]]:
     return decoded(strategy="autoregressive", **SAMPLED).tokens
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("strategy", DRAFTING, ids=lambda strategy: strategy.name)
 def test_under_gumbel_any_sequence_of_k_samples_the_same_text(strategy: Any) -> None:
     depth = forced(DRAFTING.index(strategy))
     assert decoded(strategy=strategy, num_draft_tokens=depth, **SAMPLED).tokens == sampled_alone()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("bonus", [True, False])
 def test_under_rejection_the_distribution_stays(bonus: bool) -> None:
     """Compare 2000 rows with the exact distribution. K changes every round.
@@ -217,7 +221,7 @@ def test_under_rejection_the_distribution_stays(bonus: bool) -> None:
 # ---- the record ----
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(9)
 @pytest.mark.parametrize(
     ("strategy", "drafter"), in_turn(DRAFTING, ["model", "lookup"], every=2), ids=named
 )
@@ -422,7 +426,7 @@ ACCEPTANCE = {
 }
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(18)
 @pytest.mark.parametrize(
     ("cost", "acceptance", "rows"), in_turn(STEPS, ACCEPTANCE, [1, 4, 8, 16], every=4)
 )

@@ -156,6 +156,7 @@ def test_lookup_equals_plain_loops(max_ngram, min_ngram, pair):
     assert compared > 50
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("strategy", DRAFTING)
 def test_a_run_without_a_draft_model_is_recorded_and_plotted(strategy, tmp_path):
     result = decoded(strategy, drafter="lookup", max_new_tokens=8)
@@ -269,6 +270,7 @@ def test_rates_hold_under_strategies_that_write_wrong_text(pair):
         assert set(result.rows["accepted"]) == {2}
 
 
+@pytest.mark.slow
 def test_acceptance_depends_only_on_seed_prompt_and_index(pair, prompts):
     """The seed changes at least one of the 60 or so draws that two runs share.
 

@@ -124,6 +124,7 @@ def test_a_fair_table_breaks_nothing_and_leaves_nothing_open(
     assert "[" not in readable(read_table(path))
 
 
+@pytest.mark.sweep(11)
 @pytest.mark.parametrize(("line", "change", "values"), CASES, ids=NAMES)
 def test_a_line_that_is_broken_is_named_with_both_values(
     line: str, change: Change, values: str, tmp_path: Path, capsys: Captured
@@ -140,6 +141,7 @@ def test_a_line_that_is_broken_is_named_with_both_values(
     assert broken["inplace", "autoregressive"] == []
 
 
+@pytest.mark.sweep(11)
 @pytest.mark.parametrize(("line", "change", "values"), CASES, ids=NAMES)
 def test_tables_mark_what_breaks_a_line(line: str, change: Change, values: str) -> None:
     table = change(fair())
@@ -159,6 +161,7 @@ def test_tables_mark_what_breaks_a_line(line: str, change: Change, values: str) 
     assert f'<p class="quiet">{mark} not at equal {line}: ' in body
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize(
     ("line", "column"),
     [
@@ -309,10 +312,16 @@ def test_a_file_that_cannot_be_checked(case: str, tmp_path: Path, capsys: Captur
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--check none.csv", "check='none.csv' must be a file, or a folder with a bench.csv; pass"),
-        ("--check .", "check='.' must be a file, or a folder with a bench.csv; pass the bench.csv"),
+        (
+            "--check none.csv",
+            "--check 'none.csv' must be a file, or a folder with a bench.csv; pass",
+        ),
+        (
+            "--check .",
+            "--check '.' must be a file, or a folder with a bench.csv; pass the bench.csv",
+        ),
         ("--lines memory", "--lines memory needs --check; give --check too"),
-        ("--check PATH --lines speed", "lines[0]='speed' is unknown; choose one of outputs, "),
+        ("--check PATH --lines speed", "--lines 'speed' is unknown; choose one of outputs, "),
         ("--check PATH --limit 3", "--limit is for measuring, and --check PATH measures nothing; "),
         ("--check PATH --fresh", "--fresh is for measuring, and --check PATH measures nothing; "),
         ("--check PATH --out x", "--out is for measuring, and --check PATH measures nothing; "),
@@ -436,6 +445,7 @@ def test_a_benchmark_records_what_the_lines_need(measured: tuple[pd.DataFrame, P
     assert (table["training_s"][~trained] == 0).all()
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_weights_and_the_run(
     measured: tuple[pd.DataFrame, Path],
 ) -> None:

@@ -139,6 +139,7 @@ def test_every_two_conditions_meet(strategy):
         assert met == set(product(conditions[one], conditions[other]))
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_drafts_are_accepted_sometimes(name, prompts):
     """Some drafts are accepted and some are not, and some row ends with EOS.
@@ -157,13 +158,13 @@ def assert_right(pair: sv.Pair, **options: object):
     assert generate(pair, make_prompts(), **run).tokens == generate_one_by_one()
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("strategy", STATIC, ids=named)
 def test_static_batches_give_the_same_text(strategy, pair):
     assert_right(pair, strategy=strategy)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(10)
 @each_valid
 def test_budgets_are_kept_row_by_row(strategy, pair, prompts):
     """A small budget cuts its own row and no other; K does not shrink for anyone."""
@@ -197,6 +198,7 @@ def test_every_row_equals_generate_on_cuda(strategy, name, move, monkeypatch):
         assert result.tokens == expected, f"B={batch_size}"
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("move", METHODS)
 def test_all_ways_of_realigning_give_the_same_text(move, pair, monkeypatch):
     _force_move(monkeypatch, move)
@@ -207,6 +209,7 @@ def _force_move(monkeypatch: pytest.MonkeyPatch, method: str):
     monkeypatch.setattr(moving, "choose", lambda device, moves: method)
 
 
+@pytest.mark.slow
 def test_the_strategy_of_contributing(pair):
     """The example runs as it stands in the text, and on prompts that make rows ragged."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -228,7 +231,7 @@ def check_bundled(strategy: Strategy, pair: sv.Pair, limit: int, max_new_tokens:
     assert result.tokens == bundled_alone(pair, limit, max_new_tokens)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(12)
 @each_valid
 def test_bundled_prompts_on_the_embedded_pair(strategy, embedded):
     check_bundled(strategy, embedded, 9, 12)  # one more than a batch, so that a row is refilled

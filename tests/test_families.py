@@ -18,6 +18,7 @@ QUICK = {
 }
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_family_is_judged(name: str) -> None:
     outcomes = families.judge_both(name, "eager")

@@ -47,7 +47,7 @@ def test_a_cost_of_the_other_rows_is_linear_and_has_a_negative_offset() -> None:
     assert fit_growth(sizes, sizes - 1, offset=False, resamples=20).verdict == "superlinear"
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("parameters", "verdict"),
     [
@@ -209,6 +209,7 @@ def tokens_per_ms(results: list[sv.Result], size: int) -> float:
     return tokens / spent
 
 
+@pytest.mark.slow
 def test_a_short_real_run_is_fitted(pair: sv.Pair, prompts: list[list[int]]) -> None:
     """The measured speedups are those of the run's own tokens and times."""
 

@@ -41,6 +41,7 @@ def texts_and_lengths(pair: sv.Pair, kind: str) -> tuple[list[list[int]], float]
     return result.tokens, float(result.summary["mean_acceptance_length"].iloc[0])
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_head_that_was_saved_drafts_as_before(kind, tmp_path):
     folder = write_own(tmp_path / kind, kind)

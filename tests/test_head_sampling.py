@@ -61,6 +61,7 @@ def sample(kind: str, sampling: sv.SamplingParams) -> list[Row]:
     return [tuple(row) for row in found.tokens]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_sampled_text_is_the_targets(kind: str) -> None:
     """By chi-square over all texts; each case fails with odds of one in a million."""
@@ -77,6 +78,7 @@ def test_sampled_text_is_the_targets(kind: str) -> None:
     assert chisquare(observed, wanted).pvalue > 1e-6
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("kind", ["medusa", "eagle3"])
 def test_typical_text_is_what_the_rule_makes_of_the_heads_drafts(kind: str) -> None:
     """By Hoeffding, a share of 2000 texts is off by 0.06 with odds of 2e-6 a text."""

@@ -300,6 +300,7 @@ def run_unchanged(check: Check) -> None:
     check()
 
 
+@pytest.mark.sweep(31)
 @pytest.mark.parametrize("trap", TRAPS, ids=str)
 def test_a_mistake_is_found(trap: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
     run_unchanged(trap.check)
@@ -361,6 +362,7 @@ PUBLISHED = [
 ]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("trap", PUBLISHED, ids=str)
 def test_a_mistake_in_a_published_head_is_found(
     trap: Trap, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -376,6 +378,7 @@ def test_a_mistake_in_a_published_head_is_found(
 # --- what the mistakes cost ---
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("kind", [EAGLE3, "parallel"])
 def test_without_reading_again_fewer_drafts_are_accepted(
     kind: str, monkeypatch: pytest.MonkeyPatch
@@ -491,6 +494,7 @@ def length(kind: str, tokens: Tensor, late: int = 0) -> float:
     return measure_head(head.eval(), measured)["length"]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("kind", [MEDUSA, CLOVER])
 def test_a_head_is_trained_on_the_targets_texts_and_on_the_token_behind(kind: str) -> None:
     """On other texts it hardly learns the target's own. A token late, it proposes the one after."""

@@ -69,7 +69,7 @@ def test_the_text_is_the_targets_own_in_float64(kind):
     assert result.tokens == alone(name, torch.float64, False)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_drafts_do_not_depend_on_how_rows_are_kept_in_step(kind):
     """A head whose slab is realigned wrongly would still leave the text right."""
@@ -79,7 +79,7 @@ def test_drafts_do_not_depend_on_how_rows_are_kept_in_step(kind):
     assert accepted(run("llama", kind, batch_size=1)) == first
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("kind", WITH_CACHE)
 def test_a_kept_cache_gives_the_drafts_of_reading_everything_again(kind):
     kept = run("qwen3", kind)
@@ -87,7 +87,7 @@ def test_a_kept_cache_gives_the_drafts_of_reading_everything_again(kind):
     assert accepted(again) == accepted(kept)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize(("kind", "strategy"), in_turn(KINDS, STRATEGIES[:4], every=2))
 def test_what_a_head_keeps_is_computed_again(kind, strategy):
     """Its K/V of committed tokens is that of a fresh prefill with true features."""
@@ -96,7 +96,7 @@ def test_what_a_head_keeps_is_computed_again(kind, strategy):
     assert not sv.check_invariants(result.trace, deep=True, pair=pair)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_drafts_of_a_head_that_were_drawn_are_no_finding(kind):
     """Warped, so that the record does not show q; what the head computes is not the draft's."""
@@ -206,7 +206,7 @@ def test_drafts_are_those_of_the_head_on_true_features(kind, lengths):
     check_drafts(pair_with("llama", kind, torch.float64), kind, strategy, length)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     ("kind", "strategy"), in_turn(["eagle3", "eagle1", "parallel"], STRATEGIES, every=3)
 )

@@ -67,6 +67,7 @@ def without_times(table: pd.DataFrame) -> pd.DataFrame:
     return table.drop(columns="cpu_s")
 
 
+@pytest.mark.slow
 def test_every_head_trains_for_its_share_of_the_budget(
     toy: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_every_head_trains_for_its_share_of_the_budget(
     assert (first["conditional"] == first["top1"]).all()
 
 
+@pytest.mark.slow
 def test_a_study_that_was_killed_goes_on_with_the_next_training(
     toy: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

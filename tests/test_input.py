@@ -158,6 +158,25 @@ def test_an_unknown_option_is_named_with_the_known_ones(pair):
     check_refusal(lambda: sv.decode(pair, [[1]], batchsize=3), begins, error=TypeError)
 
 
+@pytest.mark.parametrize("run", [sv.generate, sv.decode])
+def test_other_names_of_an_option_lead_to_it(run, pair):
+    for name, meant in (("K", "num_draft_tokens"), ("B", "batch_size"), ("top_p", "sampling=")):
+        begins = f"option '{name}' is unknown; pass {meant}"
+        check_refusal(lambda name=name: run(pair, [[1]], **{name: 4}), begins, error=TypeError)
+
+
+def test_numbers_of_numpy_are_recorded_as_pythons(pair):
+    """Each option that takes a number; a record that is saved holds JSON."""
+    strategy = sv.strategy("exspec", window=np.int64(8), max_wait=np.int64(3), fallback="wait")
+    faulty = sv.strategy("eqspec", break_invariant="kv", from_round=np.int64(1))
+    selector = sv.selector("tetris", extra=np.int64(2))
+    numbers = {"batch_size": 2, "num_draft_tokens": 2, "max_new_tokens": 4, "num_threads": 1}
+    options = {name: np.int64(value) for name, value in numbers.items()}
+    for how in ({"strategy": strategy}, {"strategy": faulty}, {"selector": selector}):
+        meta = sv.generate(pair, [[1], [2, 3]], record=True, **options, **how).trace.meta
+        assert json.loads(json.dumps(meta)) == meta
+
+
 def test_generate_has_the_defaults_of_the_options():
     """Its signature repeats them, so that a reader sees them; they must not differ."""
     given = inspect.signature(sv.generate).parameters

@@ -140,6 +140,7 @@ def test_all_sizes_read_the_same_and_nothing_that_is_held_out(
     check_held_out(tmp_path / "held", monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_ladder_that_was_killed_goes_on_in_the_middle_of_a_draft(
     toy: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +201,7 @@ def test_counts_are_the_drafts_that_a_table_accepts() -> None:
         assert rounds.tolist() == count_all_rounds(found, k).tolist()
 
 
+@pytest.mark.slow
 def test_acceptance_does_not_depend_on_the_batch() -> None:
     """Greedy, each request accepts exactly the same drafts round by round at B = 1 and 16."""
     pair = make_pair("llama")
@@ -299,6 +301,7 @@ def test_wrong_marks_are_refused(marks: list[int], said: str) -> None:
         checked_marks(marks)
 
 
+@pytest.mark.slow
 def test_the_command_writes_tables_and_charts(
     toy: Callable[..., Any],
     tmp_path: Path,

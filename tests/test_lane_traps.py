@@ -184,6 +184,7 @@ def check_texts() -> None:
     assert in_turns(0, record=False, **options).tokens == whole.tokens, "text of one lane"
 
 
+@pytest.mark.slow
 def test_noise_that_belongs_to_a_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """In two lanes, a request has another row than in one."""
     check_texts()

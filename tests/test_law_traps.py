@@ -57,6 +57,7 @@ def last_rates(run: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> li
     return last
 
 
+@pytest.mark.slow
 def test_a_draft_that_is_measured_at_the_full_rate_is_found(
     toy: Study,  # noqa: F811
     tmp_path: Path,
@@ -115,6 +116,7 @@ def test_a_rung_with_another_vocabulary_is_found(
     assert list((tmp_path / "rungs").iterdir()) == [], "it leaves no rung"
 
 
+@pytest.mark.slow
 def test_rungs_that_read_in_an_order_of_their_own_are_found(
     toy: Study,  # noqa: F811
     tmp_path: Path,

@@ -153,6 +153,7 @@ def read(name: str) -> pd.DataFrame:
     return pd.read_csv(DATA / f"laws-{name}.csv")
 
 
+@pytest.mark.slow
 def test_committed_tables_follow_from_the_committed_counts() -> None:
     drafts, prompts, lengths = read("drafts"), read("prompts"), read("lengths")
     assert len(prompts) == len(drafts) * 32

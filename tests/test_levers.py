@@ -31,7 +31,7 @@ LEVERS = {
 }
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(15)
 @pytest.mark.parametrize("name", VALID)
 @pytest.mark.parametrize("levers", [LEVERS["all"], LEVERS["window"]], ids=["all", "window"])
 def test_every_strategy(name: str, levers: sv.Levers) -> None:
@@ -39,7 +39,7 @@ def test_every_strategy(name: str, levers: sv.Levers) -> None:
     assert result.tokens == generate_one_by_one()
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(24)
 @pytest.mark.parametrize("name", ["eqspec", "exspec"])
 @pytest.mark.parametrize("levers", LEVERS.values(), ids=LEVERS)
 def test_the_text_is_that_without_levers(name: str, levers: sv.Levers) -> None:
@@ -47,13 +47,14 @@ def test_the_text_is_that_without_levers(name: str, levers: sv.Levers) -> None:
     assert result.tokens == generate_one_by_one()
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("levers", LEVERS.values(), ids=LEVERS)
 def test_learned_positions(levers: sv.Levers) -> None:
     result = generate(make_pair("gpt2"), make_prompts(), strategy="eqspec", levers=levers, **RUN)
     assert result.tokens == generate_one_by_one("gpt2")
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     "drafter",
     [
@@ -72,7 +73,7 @@ def test_every_drafter(drafter: Any) -> None:
     assert result.tokens == generate_one_by_one()
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(15)
 @pytest.mark.parametrize("levers", LEVERS.values(), ids=LEVERS)
 def test_sampling_with_gumbel_draws_the_same_text(levers: sv.Levers) -> None:
     sampling = sv.SamplingParams(0.8, coupling="gumbel")
@@ -82,6 +83,7 @@ def test_sampling_with_gumbel_draws_the_same_text(levers: sv.Levers) -> None:
     assert found.tokens == expected.tokens
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["chunks of 5", "two rows", "blocks of 7"])
 def test_sampling_with_rejection_draws_the_same_sample(name: str) -> None:
     """These levers change nothing of what is drafted, so the same draws decide."""
@@ -91,7 +93,7 @@ def test_sampling_with_rejection_draws_the_same_sample(name: str) -> None:
     assert found.tokens == expected.tokens
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", ["chunks of 5", "no logits", "two rows", "blocks of 7"])
 def test_rounds_are_the_same_and_records_are_in_step(name: str) -> None:
     levers = LEVERS[name]
@@ -128,6 +130,7 @@ def test_a_window_holds_what_it_says() -> None:
     assert moved > 50
 
 
+@pytest.mark.slow
 def test_a_window_accepts_fewer_drafts_and_no_window_as_many() -> None:
     def accepted(window: int | None) -> int:
         levers = sv.Levers(draft_window=window)

@@ -87,7 +87,7 @@ def wasted(result: sv.Result) -> pd.Series:
 # ---- the text and the record ----
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize(("loss", "size", "drafter"), lossy_runs())
 def test_no_loss_changes_the_text_or_breaks_an_invariant(
     loss: tuple[str, dict[str, Any]], size: tuple[int, int, tuple[int, ...]], drafter: Any
@@ -108,6 +108,7 @@ def test_no_loss_changes_the_text_or_breaks_an_invariant(
         sv.step_through(result.trace)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("name", "strategy", "batch_size"),
     [
@@ -129,6 +130,7 @@ def test_as_published_writes_the_same_text_with_every_class(
     assert result.tokens == generate_one_by_one(name, torch.float32, NEW_TOKENS)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("name", "loss"), [("eqspec", "bonus"), ("eqspec", "as_published"), ("exspec", "as_published")]
 )
@@ -154,6 +156,7 @@ def test_without_a_bonus_a_full_acceptance_gains_k() -> None:
     assert len(result.rounds["batch"]) > len(run("eqspec", num_draft_tokens=2).rounds["batch"])
 
 
+@pytest.mark.slow
 def test_without_a_bonus_one_draft_a_round_gains_nothing() -> None:
     plain = run("autoregressive", batch_size=1)
     lossy = run(sv.strategy("eqspec", bonus=False), batch_size=1, num_draft_tokens=1)
@@ -288,6 +291,7 @@ def test_the_drafters_option_is_checked() -> None:
 # ---- the table ----
 
 
+@pytest.mark.slow
 def test_the_table_is_that_of_single_runs(pair: sv.Pair, prompts: list[list[int]]) -> None:
     prompts = prompts[:4]
     asked = {"num_draft_tokens": 3, "max_new_tokens": 8, "progress": False}
@@ -345,6 +349,7 @@ def test_what_cannot_be_measured(arguments: dict[str, Any], begins: str, pair: s
         measure_losses(pair, [[1]], **arguments)
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

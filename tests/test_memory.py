@@ -92,6 +92,7 @@ def without_weights(table: pd.DataFrame) -> int:
     return peak_bytes(table) - found["target weights"] - found["draft weights"]
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("how", HOW, ids=IDS)
 def test_parts_are_the_bytes_of_the_tensors(how: Strategy) -> None:
     """Weights, slabs, tokens and logits of a run, each tensor's own bytes."""
@@ -136,7 +137,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(9)
 @pytest.mark.parametrize(("name", "dtype", "longest", "vocabulary"), CASES)
 def test_peak_is_within_5_per_cent_of_what_tensors_held_on_a_cpu(
     name: str, dtype: str, longest: int, vocabulary: int
@@ -169,7 +170,7 @@ def test_parts_of_a_head_are_the_bytes_of_its_tensors(kind: str) -> None:
     assert found["draft weights"] == sum(tensor.nbytes for tensor in pair.heads[kind].parameters())
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("name", "dtype"), [("inplace", "float32"), ("eqspec", "bfloat16")])
 def test_peak_with_a_head_is_within_5_per_cent(kind: str, name: str, dtype: str) -> None:
@@ -182,6 +183,7 @@ def test_peak_with_a_head_is_within_5_per_cent(kind: str, name: str, dtype: str)
     assert predicted == pytest.approx(held.peak_bytes, rel=0.05)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("kind", ["eagle3", "clover", "medusa"])
 def test_peak_with_a_head_is_within_5_per_cent_where_logits_count(kind: str) -> None:
     pair = with_head(make_pair(scale=2, vocabulary=4999), kind)

@@ -13,6 +13,7 @@ RUN: dict[str, Any] = {"batch_size": 3, "max_new_tokens": 6, "repetitions": 1, "
 PROMPTS = [[token % 97 for token in prompt] for prompt in make_prompts(40, 6)]
 
 
+@pytest.mark.slow
 def test_both_methods_run_under_every_budget() -> None:
     pair = make_pair("llama")
     table, found = compare_budgets(pair, PROMPTS, [100, 60, 1], **RUN)

@@ -126,6 +126,7 @@ def check_chat() -> None:
         assert kept + talk.result.plan.peak_bytes <= budget, "kept beyond the budget"
 
 
+@pytest.mark.slow
 def test_kv_between_turns_that_does_not_count_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chat that keeps all of it, while each turn has the whole budget."""
     check_chat()

@@ -62,6 +62,7 @@ NEVER = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("name", LOGS)
 def test_what_is_missing_is_recorded_and_its_rules_are_skipped(name):
     dropped, missing, rules = LOGS[name]
@@ -80,6 +81,7 @@ def test_what_is_missing_is_recorded_and_its_rules_are_skipped(name):
         assert any(rule in names for names in skipped), rule
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("name", LOGS)
 def test_every_view_opens_and_says_what_is_missing(name):
     trace = lacking(*LOGS[name][0])

@@ -55,7 +55,7 @@ MIXES = [
 ]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(10)
 @pytest.mark.parametrize(("target", "draft"), MIXES)
 def test_target_and_draft_of_different_families(target: str, draft: str) -> None:
     check_text(tiny(target), tiny(draft), strategy="eqspec")
@@ -68,6 +68,7 @@ def test_mixed_families_under_the_other_strategies(target: str, draft: str, stra
     check_text(tiny(target), tiny(draft), strategy=strategy)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("config", [LlamaConfig, GPT2Config])
 def test_tied_embeddings(config: type[PreTrainedConfig]) -> None:
     model = tiny(config.model_type, tie_word_embeddings=True)
@@ -82,6 +83,7 @@ def test_a_model_that_keeps_no_cache_by_itself() -> None:
     check_text(model)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")  # torch's own
 def test_a_compiled_model_is_refused_with_the_remedy() -> None:
     model = make_pair("llama").target
@@ -198,6 +200,7 @@ def test_settings_that_change_nothing(settings: dict[str, Any]) -> None:
     assert generate(pair, make_prompts()[:4], max_new_tokens=NEW).tokens == expected
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")  # peft's own
 def test_lora() -> None:
     peft = pytest.importorskip("peft", reason="needs peft")

@@ -49,7 +49,7 @@ NOT_CHANGED = {
 }
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(24)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_correct_record_has_no_findings(kind: str) -> None:
     assert record(kind).meta["valid"]

@@ -136,7 +136,7 @@ def test_a_row_ends_at_non_finite_target_logits(name, kind):
             assert list(sv.check_invariants(result.trace)) == []
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     "options",
     [
@@ -151,7 +151,7 @@ def test_static_batches_fixed_shapes_and_other_drafters(options):
     check("NaN in the K/V", **options)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", VALID[1:])
 def test_a_non_finite_draft_changes_no_text(name):
     """Its proposals are still tokens that the target verifies; the text is the target's own."""
@@ -162,6 +162,7 @@ def test_a_non_finite_draft_changes_no_text(name):
         assert "not_finite" not in result.status
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("poison", POISONS)
 def test_a_non_finite_draft_is_rejected_when_sampling(poison):
     """With a non-finite q no draft is accepted, and the token is drawn from p."""

@@ -176,7 +176,11 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyP
     table, _ = measure_overlap(pair, make_prompts(), [4, 2], path, **ASKED)
     assert measured == [4, 2, 2]
     assert table["batch_size"].tolist() == [2, 4]
-    measure_overlap(pair, make_prompts(), [4], path, **(ASKED | {"max_new_tokens": 9}))
+    with pytest.raises(ValueError, match="max_new_tokens"):
+        measure_overlap(pair, make_prompts(), [4], path, **(ASKED | {"max_new_tokens": 9}))
+    with pytest.raises(ValueError, match="prompts_digest"):
+        measure_overlap(pair, make_prompts()[::-1], [4], path, **ASKED)
+    measure_overlap(pair, make_prompts()[::-1], [4], path, fresh=True, **ASKED)
     assert measured == [4, 2, 2, 4], "other conditions: measured again"
 
 

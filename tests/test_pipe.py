@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import skip_without
 
 from specviz.views.stepper import browser
 from specviz.views.stepper.pipe import BrowserGoneError, Chromium
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="browsers are kept on
 @pytest.fixture(scope="module")
 def kept():
     if not browser.browser_starts():
-        pytest.skip("no Chromium, Chrome or Edge that starts, to draw pictures with")
+        skip_without("a browser")
     if browser._KEPT._chromium is None:
         pytest.skip("this browser takes no pipes, so that one is started for each picture")
     return browser._KEPT
@@ -34,6 +35,7 @@ def process_of(kept) -> int:
     return kept._chromium._process.pid
 
 
+@pytest.mark.programs
 def test_pictures_share_a_browser(kept):
     assert draw("one") == "one"
     process = process_of(kept)
@@ -41,6 +43,7 @@ def test_pictures_share_a_browser(kept):
     assert process_of(kept) == process
 
 
+@pytest.mark.programs
 def test_a_browser_that_was_ended_is_started_again(kept):
     draw("one")
     process = process_of(kept)
@@ -49,12 +52,14 @@ def test_a_browser_that_was_ended_is_started_again(kept):
     assert process_of(kept) != process
 
 
+@pytest.mark.programs
 def test_pages_have_the_pixels_that_were_asked_for(kept):
     page = PAGE.format("") + "<script>here.textContent = devicePixelRatio</script>"
     for scale in ("2", "1.5", "1"):
         assert browser.rendered(page, "here", scale=float(scale)) == scale
 
 
+@pytest.mark.programs
 def test_a_page_that_takes_too_long_is_given_up(kept):
     page = PAGE.format("") + "<script>for (;;);</script>"
     with pytest.raises(OSError, match=r"did not answer within 0\.5 s"):
@@ -69,6 +74,7 @@ def test_a_program_that_is_no_browser_is_gone():
     chromium.close()
 
 
+@pytest.mark.programs
 def test_the_browser_ends_with_the_process(kept):
     """Also where the process is killed, and no code of it runs any more."""
     code = (

@@ -44,6 +44,7 @@ RUNS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(run=RUNS, longest=st.integers(8, 120), count=st.integers(1, 8), spare=st.floats(0, 3))
 def test_a_plan_never_exceeds_its_budget(
@@ -135,7 +136,7 @@ def test_the_measured_peak_is_within_2_per_cent_of_the_plan(
     assert found == pytest.approx(modelled, rel=0.02)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec", "autoregressive"])
 def test_the_text_is_the_same_under_any_budget(strategy: str) -> None:
     pair = make_tiny_pair("llama")
@@ -195,6 +196,7 @@ def test_k_is_chosen_by_rates_and_otherwise_stays_where_it_fits() -> None:
     assert rich.options["num_draft_tokens"] > poor.options["num_draft_tokens"]
 
 
+@pytest.mark.slow
 def test_half_precision_is_judged_in_parts_where_that_helps() -> None:
     """With a large vocabulary, the float32 logits are the peak."""
     pair = make_pair(torch.bfloat16, vocabulary=20_000)

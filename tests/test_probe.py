@@ -185,7 +185,7 @@ def test_models_that_obey_are_taken(name: str, dtype: torch.dtype) -> None:
     assert find_difference(pair.draft) is None
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(24)
 @pytest.mark.parametrize("make", UNUSUAL)
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec", "masking"])
 def test_unusual_attention_is_exact(make: Any, strategy: str) -> None:

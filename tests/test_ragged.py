@@ -65,7 +65,7 @@ def cases() -> list[Any]:
     return found
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(("model", "strategy", "dtype"), cases())
 def test_the_text_is_that_of_the_target_alone(model: str, strategy: str, dtype: Any) -> None:
     pair = make_pair(model, dtype)
@@ -87,6 +87,7 @@ def alone(sampling: Any, max_new_tokens: int) -> list[list[int]]:
     ).tokens  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     st.integers(0, 2**30), st.integers(1, 8), st.integers(1, 5), st.sampled_from(VALID),
@@ -119,7 +120,7 @@ SELECTORS = (
 )
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize(
     ("selector", "strategy", "sampling"),
     in_turn(SELECTORS, [*VALID, sv.strategy("eqspec", refill=False)], [None, SAMPLED], every=2),
@@ -247,6 +248,7 @@ def test_a_run_packs_its_verifications(monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(values, result.trace.feeds[name])
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec"])
 @pytest.mark.parametrize(
     "selector", [sv.selector("tetris", extra=2), sv.selector("threshold", at_least=0.5)]
@@ -259,6 +261,7 @@ def test_a_replay_on_a_table_is_the_engines_run(strategy: str, selector: Selecto
     check_same_rounds(trace, tiny_table())
 
 
+@pytest.mark.slow
 def test_no_row_waits_longer_than_it_may(embedded: sv.Pair) -> None:
     """Without the limit one does."""
     waits = {}
@@ -280,7 +283,7 @@ def test_no_row_waits_longer_than_it_may(embedded: sv.Pair) -> None:
     assert waits[2] <= 2 < waits[None]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     "options",
     [

@@ -47,7 +47,7 @@ def entries(trace: Trace) -> Iterator[dict[str, int]]:
         yield dict(zip(names, values, strict=True))
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(8)
 @each_run
 def test_recording_changes_nothing(name, refill):
     plain, kept = run(name, refill, record=False), run(name, refill)
@@ -71,6 +71,7 @@ def test_without_recording_no_forward_is_logged(name, refill, monkeypatch):
     assert events > 0
 
 
+@pytest.mark.sweep(5)
 @each_run
 def test_what_was_emitted_adds_up_to_the_result(name, refill):
     trace, result = recorded(name, refill), run(name, refill)

@@ -94,7 +94,7 @@ def test_texts_are_those_of_generate(name, model):
         assert decode(name, model, B, K) == reference(model)[:B], (B, K)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(10)
 @pytest.mark.parametrize("model", ["llama", "qwen3", "gpt2", "falcon"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_library_writes_what_the_decoder_writes(name, model, monkeypatch):
@@ -115,12 +115,14 @@ def test_the_library_writes_what_the_decoder_writes(name, model, monkeypatch):
         assert run.tokens == expected, strategy
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_any_batch_size(name):
     for B in range(1, 9):
         assert decode(name, "llama", B, 3) == reference("llama")[:B], B
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("eos", [None, 5, [5, 40]])
 @pytest.mark.parametrize("name", NAMES)
 def test_eos_and_budget(name, eos):
@@ -205,6 +207,7 @@ MISTAKES = [
 ]
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(("name", "line", "instead", "finding"), MISTAKES)
 def test_the_audit_finds_a_mistake(name, line, instead, finding):
     assert source(name).count(line) == 1
@@ -222,6 +225,7 @@ def test_a_decoder_is_short(name):
     assert 60 <= len(lines) <= MAX_LINES
 
 
+@pytest.mark.slow
 def test_the_page_shows_how_to_check_a_copy(monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(FOLDER.parent))
     page = (FOLDER / "README.md").read_text(encoding="utf-8")

@@ -50,7 +50,7 @@ def differing(one: Trace, other: Trace) -> list[str]:
     return found
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_log_with_the_layout_is_the_record(name):
     trace = recorded(name)
@@ -60,7 +60,7 @@ def test_a_log_with_the_layout_is_the_record(name):
     assert list(sv.check_invariants(again)) == list(sv.check_invariants(trace))
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize("name", [name for name in RUNS if name != "kv"])
 def test_the_layout_follows_from_forwards_and_moves(name):
     """All but where a row would go on after its last round, which nothing says."""
@@ -74,6 +74,7 @@ def test_the_layout_follows_from_forwards_and_moves(name):
     assert list(sv.check_invariants(again)) == list(sv.check_invariants(trace))
 
 
+@pytest.mark.slow
 def test_misplaced_kv_is_named_in_the_round_where_it_was_moved():
     """Its first token moves with it, so where the row should begin is known from `starts` alone."""
     trace = recorded("kv")
@@ -83,6 +84,7 @@ def test_misplaced_kv_is_named_in_the_round_where_it_was_moved():
     assert first == {(theirs.round, theirs.phase, theirs.row)}
 
 
+@pytest.mark.slow
 def test_deep_check_runs_a_log_again():
     pair = make_pair("llama")
     names = {"target": model_name(pair.target), "draft": model_name(pair.draft)}
@@ -90,6 +92,7 @@ def test_deep_check_runs_a_log_again():
     assert not sv.check_invariants(trace, deep=True, pair=pair)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["eqspec", "trees"])
 def test_a_log_comes_back_from_its_file(name, tmp_path):
     writer = relog(recorded(name))

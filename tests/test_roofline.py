@@ -213,7 +213,7 @@ def bytes_as_seconds(pair: sv.Pair) -> tuple[Roofline, int]:
     return Roofline(shapes[0], shapes[1], ceilings), per_slot
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", ["eqspec", "rollback", "masking", "inplace", "autoregressive"])
 def test_a_real_run_moved_what_its_rows_say(name: str, pair: sv.Pair) -> None:
     """Against the moves that the recorder saw; and a result says the same as its trace."""

@@ -67,7 +67,7 @@ def signs(entry: list[int]) -> set[str]:
     return {name for place, name in enumerate(SIGNS) if entry[3] >> place & 1}
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(10)
 @every_run
 def test_accepted_and_own_tokens_are_those_of_the_texts(name):
     trace = recorded(name)
@@ -83,6 +83,7 @@ def test_accepted_and_own_tokens_are_those_of_the_texts(name):
         assert counted[request].tolist() == found
 
 
+@pytest.mark.sweep(9)
 @every_run
 def test_copied_bytes_are_those_of_the_table_of_rounds(name):
     told = [each["bytes"] for each in filmed(name)["rounds"]]

@@ -34,7 +34,7 @@ def alone(pair: sv.Pair) -> list[list[int]]:
     return sv.generate(pair, prompts, strategy="autoregressive", **RUN).tokens
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_shipped_head_drafts_for_the_shipped_target(kind, embedded):
     assert embedded.heads[kind].settings.target == fingerprint(embedded.target)
@@ -44,6 +44,7 @@ def test_a_shipped_head_drafts_for_the_shipped_target(kind, embedded):
     assert result.summary["mean_acceptance_length"].item() > LENGTHS[kind]
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_shipped_head_serves_the_default_k(kind, embedded):
     result = sv.generate(embedded, sv.load_prompts(limit=1), drafter=kind, max_new_tokens=16)

@@ -193,6 +193,7 @@ def test_what_is_refused(call: Any, begins: str) -> None:
         call()
 
 
+@pytest.mark.slow
 def test_studies_say_what_they_promise() -> None:
     workload = Workload.drawn(40, range(5, 30), 24, HALF, replicas=2)
     refill = refill_or_grouping(workload, COSTS, batch_size=4, num_draft_tokens=3, window=12)
@@ -228,6 +229,7 @@ def test_studies_say_what_they_promise() -> None:
     assert grouped["half", "equal", 2] > grouped["half", "mixed", 2] > grouped["half", "mixed", 8]
 
 
+@pytest.mark.slow
 def test_recorded_runs_become_costs_and_acceptance(pair: sv.Pair, prompts: list[list[int]]) -> None:
     asked: dict[str, Any] = {"num_draft_tokens": 3, "max_new_tokens": 4, "progress": False}
     traces = record_runs(pair, prompts[:4], batch_size=2, **asked)
@@ -276,7 +278,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return paths
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("question", [None, "grouping", "latency", "refill"])
 def test_the_command_prints_and_writes(
     question: str | None,
@@ -313,6 +315,7 @@ def test_the_command_prints_and_writes(
     assert str(tmp_path) not in json.dumps(conditions)
 
 
+@pytest.mark.slow
 def test_the_command_sizes_a_cluster_from_a_roofline(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -349,10 +352,19 @@ def test_the_command_sizes_a_cluster_from_a_roofline(
         ("--latency 1", "latency_s=1.0 needs a rate"),
         ("--policies hope", "inplace, eqspec, exspec to be simulated, got 'hope'"),
         ("--captured", "--captured needs --ceilings"),
-        ("--question grouping --window 64", "window=64 is not used by question grouping; leave it"),
-        ("--question refill --policies inplace", "policies=['inplace'] is not used by question re"),
-        ("--question held_out --requests 9", "requests=9 is not used by question held_out; leave"),
-        ("--question latency --rate 3", "rate=3.0 is not used by question latency; leave it out"),
+        (
+            "--question grouping --window 64",
+            "--window 64 is not used by question grouping; leave it",
+        ),
+        (
+            "--question refill --policies inplace",
+            "--policies ['inplace'] is not used by question re",
+        ),
+        (
+            "--question held_out --requests 9",
+            "--requests 9 is not used by question held_out; leave",
+        ),
+        ("--question latency --rate 3", "--rate 3.0 is not used by question latency; leave it out"),
     ],
 )
 def test_what_the_command_refuses(

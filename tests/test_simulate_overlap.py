@@ -27,7 +27,7 @@ def equal_rounds(requests: int, rounds: int, **more: Any) -> Workload:
     return Workload.drawn(requests, [5], [rounds], none, seed=0, **more)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(32)
 @each_policy
 @pytest.mark.parametrize("arrivals", [None, 20.0, 200.0])
 def test_every_request_is_served_once(policy, arrivals):

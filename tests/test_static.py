@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import skip_without
 
 from specviz.views.stepper.assets import script, style
 
@@ -37,12 +38,13 @@ def code_of(source: str) -> str:
     return re.sub(r"(?m)(^|\s)//.*$", "", source)
 
 
+@pytest.mark.programs
 def test_the_bundle_is_what_its_sources_make(tmp_path):
     """Skipped where the JavaScript tools are not installed; `make js` installs them."""
     esbuild = SOURCES / "node_modules" / ".bin" / "esbuild"
     npm = shutil.which("npm")
     if npm is None or not esbuild.exists():
-        pytest.skip("no npm, or no js/node_modules; run `make js`")
+        skip_without("npm, or js/node_modules,")
     bundle = tmp_path / "stepper.js"
     command = [npm, "run", "--silent", "bundle", "--", f"--outfile={bundle}"]
     subprocess.run(command, cwd=SOURCES, check=True, capture_output=True)
@@ -58,10 +60,11 @@ def test_the_sources_are_short():
     assert [name for name, count in lengths.items() if count > 300] == []
 
 
+@pytest.mark.programs
 def test_the_module_is_valid(tmp_path):
     node = shutil.which("node")
     if node is None:
-        pytest.skip("no node on PATH to read the module with")
+        skip_without("node")
     path = tmp_path / "module.mjs"
     path.write_text(script(), encoding="utf-8")
     done = subprocess.run([node, "--check", str(path)], capture_output=True, text=True)

@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 
 import pytest
 import traitlets
+from conftest import skip_without
 from tiny_run import PROMPTS, TRACE, blank, changed
 
 import specviz as sv
@@ -77,7 +78,7 @@ def widget() -> StepThrough:
 @pytest.fixture(scope="module")
 def drawing() -> None:
     if not browser.browser_starts():
-        pytest.skip("no Chromium, Chrome or Edge that starts, to draw figures with")
+        skip_without("a browser")
 
 
 # ---------------------------------------------------------------- what it carries
@@ -212,6 +213,7 @@ def test_a_live_page_gets_the_widget_alone(widget, monkeypatch):
     assert data["text/plain"] == repr(widget)
 
 
+@pytest.mark.programs
 def test_a_notebook_for_keeping_gets_a_picture(widget, monkeypatch, drawing):
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     data, metadata = widget._repr_mimebundle_()
@@ -436,6 +438,7 @@ def png_size(data: bytes) -> tuple[int, int]:
     return struct.unpack(">II", data[16:24])
 
 
+@pytest.mark.programs
 def test_a_figure_as_pixels(widget, drawing, tmp_path):
     """1200 CSS px wide, two pixels for each, unless asked otherwise."""
     small = {"width": 700, "scale": 1}
@@ -455,6 +458,7 @@ def svg_texts(path: Path) -> list[str]:
     return [each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
+@pytest.mark.programs
 def test_a_saved_record_becomes_a_figure_that_says_what_the_step_is(drawing, tmp_path):
     """Heading, sentence, batch with legend, verification and mask of the row, all as text."""
     TRACE.save(tmp_path / "run.safetensors")
@@ -469,6 +473,7 @@ def test_a_saved_record_becomes_a_figure_that_says_what_the_step_is(drawing, tmp
         assert any(part in text for text in texts), part
 
 
+@pytest.mark.programs
 def test_a_figure_that_does_not_judge_names_no_violation(drawing, tmp_path):
     broken = changed("feeds", position=TRACE.feeds["position"] + 2)
     assert sv.check_invariants(broken)
@@ -481,6 +486,7 @@ def test_a_figure_that_does_not_judge_names_no_violation(drawing, tmp_path):
         assert [words in texts for words in judged] == [judge] * len(judged)
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize(("width", "beside"), [(1000, True), (700, False)])
 def test_a_figure_of_two_runs_shows_both(drawing, tmp_path, width, beside):
     """One batch; the other panels side by side where there is room."""
@@ -511,6 +517,7 @@ def places_of(path: Path, words: str) -> list[tuple[float, float]]:
     return found
 
 
+@pytest.mark.programs
 def test_a_figure_names_the_rejected_draft_and_those_behind_it(drawing, tmp_path):
     """Row 0 rejects its first draft in round 0, and does not reach the second."""
     path = tmp_path / "figure.svg"
@@ -521,6 +528,7 @@ def test_a_figure_names_the_rejected_draft_and_those_behind_it(drawing, tmp_path
     assert not {"t14", "t15"} & set(read_aloud(path, 0))
 
 
+@pytest.mark.programs
 def test_hostile_text_stays_text_in_a_figure(drawing, tmp_path):
     sv.step_through(disguised()).export_svg(tmp_path / "figure.svg", step=8, row=1)
     texts = svg_texts(tmp_path / "figure.svg")
@@ -535,6 +543,7 @@ def read_aloud(path: Path, row: int) -> list[str]:
     return texts[first : texts.index("prompt", first)]  # where the legend begins
 
 
+@pytest.mark.programs
 def test_a_long_token_hides_no_other_and_an_empty_one_has_a_sign(drawing, tmp_path):
     """Row 0 ends with a long token behind an empty and short ones.
 
@@ -583,6 +592,7 @@ def test_a_browser_that_fails_is_named(script, words, monkeypatch, tmp_path):
         browser.rendered("<p>", "figure", timeout_s=0.5)
 
 
+@pytest.mark.programs
 def test_what_a_page_says_comes_back_as_it_was(drawing):
     said = "a < b && c > d"
     page = f'<!DOCTYPE html><meta charset="utf-8"><pre id="here">{html.escape(said)}</pre>'

@@ -181,6 +181,7 @@ def test_columns_move_with_their_rows():
     assert held(1) == [[3, 4, 7]] * 2
 
 
+@pytest.mark.slow
 def test_repadding_without_unpadding_only_wastes_room(expected):
     wasteful = decoded(sv.strategy("repadding", ones_mask=False, draft_bonus=False, refill=False))
     thrifty = decoded(sv.strategy("eqspec", refill=False))
@@ -237,7 +238,7 @@ def test_sorted_prompts_come_back_in_the_callers_order(expected):
 # how they fail
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 @pytest.mark.parametrize(
     "strategy",
@@ -253,6 +254,7 @@ def test_the_failing_ones_fail(strategy, name):
     assert all(len(row) <= NEW_TOKENS for row in result.tokens)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("switches", [{"draft_bonus": True}, {"ones_mask": True}], ids=str)
 def test_each_mistake_of_repadding_alone_breaks_the_text(switches, expected):
     off = {"skip_unpadding": False, "ones_mask": False, "draft_bonus": False}
@@ -275,7 +277,7 @@ def test_a_bonus_from_the_draft_keeps_the_mismatch_and_nothing_after_full_accept
 
 
 # test_invariants has every strategy with every kind.
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

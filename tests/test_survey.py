@@ -92,6 +92,7 @@ def test_a_text_is_marked_where_it_departs(text: str, shown: str) -> None:
     assert marked(text, "abc", characters=5) == shown
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes_it(embedded: sv.Pair, tmp_path, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(
         "specviz.studies.survey.everything",

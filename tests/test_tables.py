@@ -61,6 +61,7 @@ def drafted(
     return drafts, log_q, entropy
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("positions", [tables.POSITIONS, 5])
 def test_drafts_at_every_position_are_those_of_a_plain_loop(
     positions: int, monkeypatch: pytest.MonkeyPatch
@@ -92,7 +93,7 @@ def table_of(kind: str) -> AcceptanceTable:
     )  # fmt: skip
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("kind", ["eagle3", "clover", "medusa", "parallel"])
 def test_drafts_of_a_head_at_every_position_are_those_of_chains_on_true_features(kind: str) -> None:
     pair = pair_with("llama", kind, torch.float64)
@@ -154,7 +155,7 @@ def test_drafters_without_such_a_table_are_refused(drafter: str, said: str) -> N
         make_table(tiny(), make_prompts()[:2], 2, drafter=drafter, progress=False)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(21)
 @pytest.mark.parametrize("num_draft_tokens", [1, 3, DEPTH])
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_replay_is_the_engines_run_round_by_round(name: str, num_draft_tokens: int) -> None:
@@ -181,6 +182,7 @@ SELECTORS = {
 }
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(
     ("selector", "name"),
     [(name, "inplace") for name in SELECTORS]

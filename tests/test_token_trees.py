@@ -182,6 +182,7 @@ def test_the_tree_is_that_of_the_record(recorded):
     assert drawing.buttons[0, 1].description.endswith(f" {q:.2f}")
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("options", [{}, {"sampling": GUMBEL, "seed": 3}])
 def test_the_engine_accepts_of_a_drawn_tree_what_the_drawing_says(options):
     """For every row of the first round, and for trees with and without the accepted branch."""

@@ -36,6 +36,7 @@ def by_hand(slip: int = 0, rounds: int = 5) -> Trace:
     return log.trace(META | header)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("slip", [0, 1, 2])
 def test_finds_what_the_log_made_by_hand_finds(slip):
     mine, theirs = (sv.check_invariants(each) for each in (logged(slip).trace(), by_hand(slip)))

@@ -191,7 +191,7 @@ def facts(found: TrainedHead) -> list[dict[str, float]]:
     return [{k: v for k, v in entry.items() if k not in times} for entry in found.history]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_goes_down(
     kind: str, target: LlamaForCausalLM, windows: np.ndarray, tmp_path: Path
@@ -209,6 +209,7 @@ def test_the_loss_goes_down(
     assert all(each.requires_grad and each.grad is None for each in target.parameters())
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("kind", "stops"), [("eagle3", [3]), ("clover", [1, 5]), ("medusa", [2])])
 def test_a_training_that_was_killed_ends_like_one_that_was_not(
     kind: str,
@@ -398,7 +399,7 @@ def test_rounds_are_counted_as_a_decoder_makes_them() -> None:
     assert count_rounds([]) == 0
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("kind", in_turn(KINDS, every=2))
 def test_the_measured_length_is_that_of_drafting_token_by_token(
     kind: str, target: LlamaForCausalLM, tmp_path: Path
@@ -649,6 +650,7 @@ def test_the_shipped_heads_are_of_the_embedded_target() -> None:
         head.load_state_dict(load_file(path.parent / "model.safetensors"))
 
 
+@pytest.mark.slow
 def test_the_shipped_heads_reach_what_their_card_says() -> None:
     """Three of the prompts: lengths differ by prompt, so they are held to a part of the figure."""
     pair = sv.load_pair(device="cpu")

@@ -56,7 +56,7 @@ def recorded(drafter: str, strategy: str, sampling: Any = None, **fault: Any) ->
     return result.trace
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize(
     ("strategy", "drafter", "sampling"),
     in_turn(STRATEGIES, DRAFTERS, [None, GUMBEL, REJECTION], every=3),
@@ -66,7 +66,7 @@ def test_a_correct_run_has_no_findings(strategy: str, drafter: str, sampling: An
     assert sv.check_invariants(trace, deep=True, pair=make_pair("llama")) == []
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(32)
 @pytest.mark.parametrize("fault", TREE_FAULTS)
 @pytest.mark.parametrize("drafter", ["tree", "static"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -124,6 +124,7 @@ def first_left_behind(trace: Trace, hit: np.ndarray, *, own_columns: bool) -> in
     raise AssertionError("the fault changes nothing")
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("fault", ["positions", "mask", "kv", "bonus"])
 def test_the_faults_of_chains_are_found_in_trees(fault: str) -> None:
     trace = recorded("static", "eqspec", break_invariant=fault, rows=(1,), from_round=1)
@@ -207,6 +208,7 @@ def without_branches(trace: Trace) -> Trace:
     return replace(trace, meta={k: v for k, v in trace.meta.items() if k != "branches"})
 
 
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_tree_that_is_a_chain_is_not_judged_by_the_coins_of_one(name: str) -> None:
     drafter, count = CHAINS[name]
@@ -217,6 +219,7 @@ def test_a_tree_that_is_a_chain_is_not_judged_by_the_coins_of_one(name: str) -> 
         assert sv.check_invariants(without_branches(trace)) == []
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", ["static", "narrow", "own", "a chain"])
 def test_a_tree_that_is_a_chain_is_scored_by_its_branch(name: str) -> None:
     drafter, count = CHAINS[name]
@@ -237,6 +240,7 @@ class Three(DraftLength):
         return 3
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("fault", [None, "tree_mask", "tree_positions"])
 def test_what_is_found_in_a_round_does_not_depend_on_the_most_drafts(fault: str | None) -> None:
     """The draft model reads drafts that are not proposed, with numbers up to that of the most."""

@@ -40,6 +40,7 @@ def test_a_fixed_tree_stays_in_place() -> None:
     assert len(set(found)) == 1
 
 
+@pytest.mark.slow
 def test_packed_trees_over_the_batch_have_one_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever drafts TETRIS takes of the trees, it takes as many, so that a replay fits."""
     sizes = []

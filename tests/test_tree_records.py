@@ -23,7 +23,7 @@ OTHERS = (
 )
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(9)
 @pytest.mark.parametrize(
     ("strategy", "sampling"),
     in_turn([*STRATEGIES, *OTHERS], [None, GUMBEL, sv.SamplingParams(1.0)], every=3),
@@ -118,7 +118,7 @@ def verified(trace: Trace) -> dict[str, Any]:
     return {name: values[here & (feeds["node"] > 0)] for name, values in feeds.items()}
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec"])
 @pytest.mark.parametrize("fault", ["tree_mask", "tree_positions", "compaction", "bonus", "kv"])
 def test_a_fault_of_trees_changes_the_text(fault: str, strategy: str) -> None:

@@ -132,7 +132,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(15)
 @pytest.mark.parametrize(("drafter", "options"), in_turn(GROWN, OPTIONS, every=2), ids=str)
 def test_trees_keep_the_text_with_every_option(drafter: Any, options: dict[str, Any]) -> None:
     result = generate(
@@ -227,6 +227,7 @@ def test_the_draft_reads_what_it_would_read_anew(strategy: str, name: str) -> No
     assert (moved_on & (kept["path"] >= 0)).any()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("strategy", ["inplace", "masking"])
 def test_drafts_that_a_draft_model_has_not_kept_are_read_again(strategy: str) -> None:
     right = in_double(strategy, sv.drafter("tree", keep_cache=False)).rows
@@ -235,7 +236,7 @@ def test_drafts_that_a_draft_model_has_not_kept_are_read_again(strategy: str) ->
     np.testing.assert_allclose(found["draft_logprob"], right["draft_logprob"], atol=1e-5)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @each_drafter
 def test_strategies_that_gain_all_accept_the_same(drafter: Any) -> None:
     found = []
@@ -291,6 +292,7 @@ def test_only_accepted_drafts_move_that_were_not_in_place(strategy: Strategy) ->
         assert set(trace.moves["phase"].tolist()) <= {ACCEPT, SCHEDULE}
 
 
+@pytest.mark.sweep(3)
 @each_drafter
 def test_masking_moves_nothing_of_the_target(drafter: Any) -> None:
     """In one static batch, where no row trades places and no column is dropped."""

@@ -58,7 +58,7 @@ def test_a_token_that_is_drawn_twice_counts_twice_and_stands_once(count: int) ->
         assert judged(filled_trees, 0, True) > 0.01
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("trees", "renormalise"),
     [(drawn_trees, False), (likeliest_trees, True), (reranked_trees, True)],

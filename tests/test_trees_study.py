@@ -30,7 +30,7 @@ BUDGET = 20
 GUMBEL = SamplingParams(0.9, coupling="gumbel")
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize("sampling", [None, GUMBEL])
 @pytest.mark.parametrize("over_batch", [False, True])
 @pytest.mark.parametrize(
@@ -251,6 +251,7 @@ def test_more_drafts_than_a_tree_has_are_left_out() -> None:
     assert "tree" not in set(found["drafts"]), "a tree of 3,2,2 has ten drafts"
 
 
+@pytest.mark.slow
 def test_trees_move_slots_and_masking_moves_none_of_the_targets() -> None:
     found, _ = count_moves(
         make_pair("llama"), make_prompts(), num_draft_tokens=4, max_new_tokens=12, progress=False

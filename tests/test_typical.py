@@ -92,6 +92,7 @@ def test_it_writes_what_the_rule_says_and_not_what_the_target_would():
     assert len(rule) < len(target)
 
 
+@pytest.mark.slow
 def test_without_drafts_it_is_the_gumbel_coupling():
     gumbel = sv.SamplingParams(1.3, coupling="gumbel")
     plain = sample(strategy="autoregressive")
@@ -150,6 +151,7 @@ def test_of_the_longest_branches_the_likeliest_is_taken():
     assert walk.path.tolist() == [[0, -1, -1, -1, -1]]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("drafter", ["model", sv.drafter("tree"), sv.drafter("static_tree")])
 def test_a_run_promises_nothing(drafter, pair, prompts):
     sampling = sv.SamplingParams(0.9, coupling="typical")

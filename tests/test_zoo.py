@@ -473,6 +473,12 @@ def test_continuations_are_kept_chunk_by_chunk(
         assert prompt == list(range(1, len(prompt) + 1))
         result = sv.generate(pair, [prompt], max_new_tokens=3, progress=False)
         assert result.tokens == [document[-3:].tolist()]
+    other = sv.Pair(tiny_model(5), tiny_model(4))
+    (tmp_path / "other").mkdir()
+    fresh = continuations(other, blocks, 5, tmp_path / "other", progress=False)
+    mixed = continuations(other, blocks, 5, tmp_path, progress=False)
+    assert [each.tolist() for each in mixed] == [each.tolist() for each in fresh]
+    assert [each.tolist() for each in mixed] != [each.tolist() for each in whole]
 
 
 # the whole

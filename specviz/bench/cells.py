@@ -7,6 +7,7 @@ after every batch of a baseline, and its clock stops with it.
 
 import gc
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -51,7 +52,7 @@ class TimedResult(NamedTuple):
     rounds: int
 
 
-def warm_up(work: SharedWork, cell: Cell) -> float | None:
+def warm_up(work: SharedWork, cell: Cell) -> float | str | None:
     """Run the longest prompts, as many as are in flight at once.
 
     After it libraries are loaded and kernels chosen.
@@ -60,7 +61,7 @@ def warm_up(work: SharedWork, cell: Cell) -> float | None:
 
     Returns:
         the most memory that they held at once, in MB; None where it is not measured, as for
-        compiled methods, see `MemoryMeter`.
+        compiled methods, see `MemoryMeter`. If it failed, why.
     """
     # A compiled method runs on all prompts: every new shape takes seconds to compile.
     compiled = dict(cell.method.generate_options).get("compile", False)
@@ -74,10 +75,23 @@ def warm_up(work: SharedWork, cell: Cell) -> float | None:
         with MemoryMeter(work.pair, cell) as meter:
             _drain(_run(work, cell))
         return meter.peak_mb
-    except Exception:
-        pass
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
     # Outside the handler: the exception holds the tensors of the run.
     _free_memory(work.pair)
+    return why
+
+
+def memory_of(cell: Cell, warmed: float | str | None, outcome: Outcome) -> float | None:
+    """Return the memory that a warm-up measured. Warn if only the warm-up failed."""
+    if not isinstance(warmed, str):
+        return warmed
+    if not outcome["failure"]:
+        warnings.warn(
+            f"the memory of {cell.strategy} at B = {cell.batch_size} is unknown, because its "
+            f"warm-up failed ({warmed})",
+            stacklevel=2,
+        )
     return None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from specviz.bench.cells import measure, warm_up
+from specviz.bench.cells import measure, memory_of, warm_up
 from specviz.bench.grid import Cell
 from specviz.bench.jobs import Job, Setting
 from specviz.bench.outcome import Outcome, SharedWork, failed, reference_of, stamp
@@ -140,11 +140,11 @@ def _measure(
     """Measure the repetitions of a cell in a task, up to the first that failed."""
     pair = _load(setting, cell, place)
     work = SharedWork(pair, setting.prompt_ids(cell, pair), reference[0])
-    memory_mb = warm_up(work, cell)
+    warmed = warm_up(work, cell)
     outcomes = []
     for _ in range(repetitions):
         outcome = measure(work, cell, recording=setting.recording)
-        outcomes.append(outcome | {"memory_mb": memory_mb})
+        outcomes.append(outcome | {"memory_mb": memory_of(cell, warmed, outcome)})
         if outcome["failure"]:
             break
     return outcomes

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 
 import pandas as pd
+import torch
 
-from specviz.bench.cells import take_turns, warm_up
+from specviz.bench.cells import memory_of, take_turns, warm_up
 from specviz.bench.grid import Cell, Grid
 from specviz.bench.jobs import Job, Runner, Setting, jobs_of, sources_of
 from specviz.bench.log import Log, Measurement, cell_key, key_of
@@ -142,6 +143,7 @@ def _conditions_to_resume(setting: Setting) -> dict[str, object]:
         "limit": setting.limit,
         "recording": setting.recording,
         "turns": setting.turns,
+        "threads": torch.get_num_threads(),
         "versions": {name: version(name) for name in ("specviz", "torch", "transformers")},
     }
 
@@ -168,7 +170,7 @@ def _outcomes(setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outc
     pair: Pair | None = None
     models = None
     works: dict[object, SharedWork] = {}
-    warm: dict[Cell, float | None] = {}  # the memory that each took
+    warm: dict[Cell, float | str | None] = {}  # the memory that each took
     failed: set[Cell] = set()
     for group in _groups(jobs, setting.turns > 1):
         group = [job for job in group if job.cell not in failed]
@@ -195,9 +197,10 @@ def _outcomes(setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outc
         turns = setting.turns if work.pair.device.type == "cpu" else 1
         cells = [job.cell for job in group]
         for place, outcome in take_turns(work, cells, turns, recording=setting.recording):
+            cell = cells[place]
             if outcome["failure"]:
-                failed.add(cells[place])
-            yield group[place], outcome | {"memory_mb": warm[cells[place]]}
+                failed.add(cell)
+            yield group[place], outcome | {"memory_mb": memory_of(cell, warm[cell], outcome)}
 
 
 def _groups(jobs: Sequence[Job], turns: bool) -> list[list[Job]]:

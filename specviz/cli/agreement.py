@@ -6,6 +6,7 @@ from pathlib import Path
 from specviz.engine.names import STRATEGY_NAMES, require_known
 from specviz.prompts import load_prompts, spread
 from specviz.studies.arguments import (
+    add_fresh,
     add_lengths,
     add_models,
     add_out,
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strategies", nargs="+", metavar="NAME", help=text)
     text = "measure everything in the deterministic mode, too"
     parser.add_argument("--deterministic", action="store_true", help=text)
+    add_fresh(parser)
     add_out(parser, default="runs/agreement-<dtype>.csv")
 
 
@@ -59,7 +61,9 @@ def run(options: argparse.Namespace) -> None:
     pair = load_models(options)
     dtype = str(pair.target.dtype).removeprefix("torch.")
     path = options.out or Path(f"runs/agreement-{dtype}.csv")
-    table, found = measure_agreement(pair, prompts, setups, path, source=source)
+    table, found = measure_agreement(
+        pair, prompts, setups, path, source=source, fresh=options.fresh
+    )
     print_precise_table(table)
     print_conditions(found)
     print_written([path, path.with_suffix(".json")])

@@ -3,8 +3,9 @@
 import argparse
 import errno
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from specviz.engine.names import OWN_OBJECT
 from specviz.util.errors import ServerError
@@ -70,8 +71,32 @@ def check_finished(status: Sequence[str]) -> None:
 
 def _report(options: argparse.Namespace, status: int, why: object) -> int:
     sentence = " ".join(str(why).split()).replace(OWN_OBJECT, "")
+    if status == MISUSED:
+        sentence = as_typed(sentence, getattr(options, "flags", {}))
     print(harmless(f"{options.command}: {sentence}"), file=sys.stderr)
     return status
+
+
+def as_typed(sentence: str, flags: Mapping[str, str]) -> str:
+    """Name options in an error of the library as they are typed: `batch_size=0` as --batch-size 0.
+
+    Args:
+        flags: by the name of the argument, "batch_size", the option, "--batch-size".
+    """
+    # The first word is the argument, perhaps one of those in a list: strategy, of --strategies.
+    found = re.match(r"([a-z_]+)(\[\d+\])?(=| (?=must|has|names|takes|'))", sentence)
+    if found:
+        name = found[1]
+        plurals = (name, f"{name}s", re.sub("y$", "ies", name))
+        flag = next((flags[each] for each in plurals if each in flags), None)
+        if flag is not None:
+            sentence = f"{flag} {sentence[found.end() :]}"
+    # Elsewhere only what is no English word.
+    for name, flag in flags.items():
+        if "_" in name:
+            sentence = re.sub(rf"(?<![\w.'\"(-]){name}(=| |(?=[,;.]|$))", rf"{flag}\1", sentence)
+            sentence = sentence.replace(f"{flag}=", f"{flag} ")
+    return sentence
 
 
 def _output_lost(error: OSError) -> str:

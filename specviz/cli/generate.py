@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--graphs", action="store_true", help=text)
     text = "compile the models' forwards with torch.compile; slow at first"
     parser.add_argument("--compile", action="store_true", help=text)
-    text = "CPU threads (1 or all, whichever is faster for these models now)"
+    text = "CPU threads (1 if the target has fewer than 50 million parameters, else all)"
     parser.add_argument("--num-threads", type=integer, metavar="N", help=text)
     parser.add_argument(
         "--record", type=file_path, metavar="PATH", help="save the recorded run here"

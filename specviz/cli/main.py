@@ -67,7 +67,10 @@ class Command(argparse.ArgumentParser):
             self._module = None
             module.add_arguments(self)
             kept = getattr(module, "kept", nothing_kept)
-            self.set_defaults(run=module.run, kept=kept, command=self.prog)
+            flags = {
+                each.dest: each.option_strings[-1] for each in self._actions if each.option_strings
+            }
+            self.set_defaults(run=module.run, kept=kept, command=self.prog, flags=flags)
         return super().parse_known_args(*args, **kwargs)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from specviz.prompts import load_prompts
 from specviz.simulation.policy import Policy
 from specviz.studies.arguments import (
+    add_fresh,
     add_lengths,
     add_models,
     add_out,
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "compile the models' forwards, which run without Python's lock"
     parser.add_argument("--compile", action="store_true", help=text)
     add_repetitions(parser)
+    add_fresh(parser)
     add_out(parser, default=str(OUT))
 
 
@@ -59,6 +61,7 @@ def run(options: argparse.Namespace) -> None:
         strategy=options.strategy,
         repetitions=options.repetitions,
         compile=options.compile,
+        fresh=options.fresh,
         **lengths(options),
     )
     print_precise_table(table.T.reset_index())

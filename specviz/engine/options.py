@@ -4,7 +4,7 @@ They stand in `engine/`, not beside `specviz.generate`, because `specviz.decode`
 ones.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -24,6 +24,27 @@ from specviz.util.validate import require_bool, require_int, require_kind, short
 
 MAX_THREADS = 1024
 LANES = 2
+
+
+# What other libraries, and the letters of the notation, call an option.
+OTHER_NAMES = {
+    "B": "batch_size",
+    "K": "num_draft_tokens",
+    "gamma": "num_draft_tokens",
+    "num_assistant_tokens": "num_draft_tokens",
+    "num_speculative_tokens": "num_draft_tokens",
+    "max_tokens": "max_new_tokens",
+    **dict.fromkeys(("temperature", "top_k", "top_p"), "sampling=SamplingParams(...)"),
+}
+
+
+def check_known(keywords: Iterable[str], known: Collection[str]) -> None:
+    """Raise TypeError for a keyword that is not among the known ones, and name the one meant."""
+    for name in keywords:
+        if name not in known:
+            meant = OTHER_NAMES.get(name)
+            remedy = f"pass {meant}" if meant else f"choose from {', '.join(known)}"
+            raise TypeError(f"option {name!r} is unknown; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -71,7 +92,8 @@ class Options:
         require_bool("deterministic", self.deterministic)
         require_bool("compile", self.compile)
         if self.num_threads is not None:
-            require_int("num_threads", self.num_threads, maximum=MAX_THREADS)
+            threads = require_int("num_threads", self.num_threads, maximum=MAX_THREADS)
+            object.__setattr__(self, "num_threads", threads)
         if self.graphs is not None:
             require_bool("graphs", self.graphs)
         self._check_lanes()
@@ -80,10 +102,7 @@ class Options:
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> "Options":
         """Return the options that `keywords` names. Raise TypeError at an unknown name."""
-        known = [field.name for field in fields(cls)]
-        unknown = [name for name in keywords if name not in known]
-        if unknown:
-            raise TypeError(f"option {unknown[0]!r} is unknown; choose from {', '.join(known)}")
+        check_known(keywords, [field.name for field in fields(cls)])
         return cls(**keywords)
 
     @classmethod
@@ -103,7 +122,7 @@ class Options:
     def max_draft_tokens(self) -> int:
         """The most tokens that a row may draft, whether or not the strategy drafts at all."""
         # Shapes that are compared across strategies go by this.
-        return self.make_selector().drafted(self.make_draft_length().most)
+        return int(self.make_selector().drafted(self.make_draft_length().most))
 
     def make_strategy(self) -> Strategy:
         """Return the strategy, made by name unless an object was passed."""

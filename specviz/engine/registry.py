@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+
 from specviz.engine.names import require_known
 
 T = TypeVar("T")
@@ -25,12 +27,20 @@ def changed(made: Any, options: Mapping[str, object] | None = None) -> dict[str,
 
 
 def plain_options(made: Any) -> dict[str, Any]:
-    """Return the fields of a drafter or selector that a record can keep, which is JSON, by name.
+    """Return the options of a strategy, drafter or selector that a record can keep, by name.
 
-    Models, tensors and dicts are none: they are what it works with.
+    A record keeps JSON, so numbers of numpy become those of Python.
+
+    Models, tensors and dicts are left out: they are what it works with.
     """
-    values = {field.name: getattr(made, field.name) for field in fields(made)}
-    return {name: value for name, value in values.items() if isinstance(value, _PLAIN)}
+    found = {}
+    for field in fields(made):
+        value = getattr(made, field.name)
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, _PLAIN):
+            found[field.name] = value
+    return found
 
 
 def make(kind: str, known: Mapping[str, type[T]], name: str, options: Mapping[str, Any]) -> T:

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
 
 from specviz.engine.batch import Request
 from specviz.engine.chooser import Greedy
@@ -17,7 +16,6 @@ from specviz.engine.events import Event
 from specviz.engine.graphs import CudaGraphs, PhaseGraphs, part_not_captured
 from specviz.engine.head_probe import check_head
 from specviz.engine.heads import DraftHead
-from specviz.engine.heads.cached import CachedHead
 from specviz.engine.kv.attention import attending
 from specviz.engine.loop import run_rounds
 from specviz.engine.meter import Meter
@@ -31,7 +29,7 @@ from specviz.engine.selectors import Everything, Selector, foresees, most_drafte
 from specviz.engine.setup import make_state
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
-from specviz.engine.threads import RoundForwards, choose_threads, on_threads
+from specviz.engine.threads import choose_threads, on_threads
 from specviz.engine.timing import Stopwatch
 from specviz.util.validate import require_kind
 
@@ -94,23 +92,8 @@ class Run:
     @cached_property
     def num_threads(self) -> int:
         """The CPU threads that torch computes this run with."""
-        options = self.options
-        if options.num_threads is not None:
-            return options.num_threads
-        # With another number of threads, sums are rounded otherwise, and compiled code is compiled
-        # again.
-        if options.deterministic or options.compile:
-            return torch.get_num_threads()
-        models: dict[PreTrainedModel, None] = {}
-        for cache in self.state.caches.values():
-            # A head is small beside the models, and has no forward without features.
-            if cache.model is not self.pair.target and not isinstance(cache, CachedHead):
-                models[cache.model] = None
-        return choose_threads(
-            RoundForwards(
-                self.pair.target, tuple(models), self.state.batch_size, self.max_draft_tokens + 1
-            )
-        )
+        given = self.options.num_threads
+        return choose_threads(self.pair.target) if given is None else given
 
     def try_models(self) -> None:
         """Raise ValueError if a model's logits depend on where its K/V lies; see `probe`."""

@@ -1,8 +1,10 @@
 """`generate`: decode prompts in batches, collect what is written, and record the run on request."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import wraps
+from inspect import signature
+from typing import Any, ParamSpec
 
 import torch
 
@@ -10,7 +12,7 @@ from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter
 from specviz.engine.kv.attention import attending
 from specviz.engine.models.pair import Pair
-from specviz.engine.options import Options
+from specviz.engine.options import Options, check_known
 from specviz.engine.requests import Prompt
 from specviz.engine.run import Run, make_run
 from specviz.engine.sampling import SamplingParams
@@ -28,8 +30,22 @@ from specviz.util.levers import Levers
 from specviz.util.validate import require_bool, require_choice
 
 ON_INTERRUPT = ("raise", "partial")
+P = ParamSpec("P")
 
 
+def _names_unknown_options(function: Callable[P, Result]) -> Callable[P, Result]:
+    """Let a keyword that `function` does not take end in an error that names the right one."""
+    known = list(signature(function).parameters)
+
+    @wraps(function)
+    def checked(*args: P.args, **keywords: P.kwargs) -> Result:
+        check_known(keywords, known)
+        return function(*args, **keywords)
+
+    return checked
+
+
+@_names_unknown_options
 def generate(
     pair: Pair,
     prompts: Sequence[Prompt],
@@ -95,10 +111,9 @@ def generate(
             instance, then take 10 to 90 s each. Torch keeps what is compiled on disk. On a CPU, a
             run with one row reads all prompts but the first with compiled code, too, and a small
             draft model's K greedy forwards are one function where K is the same in every round.
-        num_threads: CPU threads that torch computes with during the run. None: 1 or torch's own
-            number, whichever is faster for these models at this moment, which takes 0.2 s at the
-            first run to find out; with `deterministic` or `compile`, torch's own number.
-            `result.summary` says which it was.
+        num_threads: CPU threads that torch computes with during the run. None: 1 if the target has
+            fewer than 50 million parameters, else torch's own number. `result.summary` says which
+            it was.
         lanes: 2: divide the rows into two lanes, of which one drafts while the other verifies
             (MineDraft's overlap). They run on a thread each where two can run at the same time: on
             CUDA, or a CPU with two cores or more. Elsewhere they take turns. Batch size and pools

@@ -21,7 +21,7 @@ from specviz.engine.run import check_pair
 from specviz.engine.strategies import STRATEGIES, strategy
 from specviz.generation.generate import generate
 from specviz.generation.result import Result
-from specviz.studies.resume import kept_entries
+from specviz.studies.resume import kept_entries, prompts_digest
 from specviz.util.files import check_writable, conditions, save_measured
 from specviz.util.validate import (
     require_bool,
@@ -117,6 +117,7 @@ def measure_agreement(
     path: str | Path | None = None,
     *,
     source: str = "own",
+    fresh: bool = False,
     progress: bool = True,
 ) -> tuple[pd.DataFrame, dict[str, object]]:
     """Decode `prompts` greedily with every setup and compare with decoding alone in the same mode.
@@ -124,8 +125,9 @@ def measure_agreement(
     Args:
         path: CSV file that each result is added to as its run ends; the conditions go next to it,
             to .json. Results that the file already holds, measured under the same conditions (the
-            date aside), are not measured again. A file with other conditions is replaced.
+            date aside), are not measured again.
         source: where the prompts come from; a condition.
+        fresh: discard what the file holds.
 
     Returns:
         (table, conditions). The table has one entry a setup, those already in the file included:
@@ -134,7 +136,7 @@ def measure_agreement(
         if nothing differs) and tokens_per_s (of one run).
 
     Raises:
-        ValueError: as `generate`, before anything has run.
+        ValueError: the file holds results under other conditions; or as `generate`.
     """
     check_pair(pair)
     require_kind("setups", setups, Setups, "pass Setups()")
@@ -146,7 +148,7 @@ def measure_agreement(
     if setups.max_prompt_tokens is not None:
         prompts = cut(pair, prompts, setups.max_prompt_tokens)
     found = _conditions(pair, prompts, setups, source)
-    entries = kept_entries(path, found)
+    entries = kept_entries(path, found, fresh=fresh)
     done = {tuple(entry[name] for name in Setup._fields) for entry in entries}
     # The two modes of a setup run one right after the other, so that their speeds compare.
     missing = sorted(set(setups) - done, key=lambda setup: (*setup[1:], setup[0]))
@@ -204,6 +206,7 @@ def _conditions(
         first.meta,
         source=source,
         prompts=len(requests),
+        prompts_digest=prompts_digest(pair, prompts),
         prompt_tokens=prompt_tokens,
         **setups.settings,
     )

@@ -128,6 +128,12 @@ def add_spec_bench(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spec-bench", type=file_path, metavar="PATH", help=text)
 
 
+def add_fresh(parser: argparse.ArgumentParser) -> None:
+    """Add --fresh."""
+    text = "discard the results that the file holds"
+    parser.add_argument("--fresh", action="store_true", help=text)
+
+
 def add_out(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     """Add --out: the CSV file of a table. `default` describes the file written without it."""
     text = "CSV file for the table; the conditions go next to it, to .json"

@@ -26,7 +26,7 @@ from specviz.generation.result import Result
 from specviz.generation.timeline import bubble_share
 from specviz.record.schema import PHASES, Array
 from specviz.simulation import Acceptance, Costs, Policy, Workload, simulate
-from specviz.studies.resume import kept_entries
+from specviz.studies.resume import kept_entries, prompts_digest
 from specviz.util.files import check_writable, conditions, save_measured
 from specviz.util.validate import require_bool, require_int, require_ints, require_path, short
 
@@ -48,6 +48,7 @@ def measure_overlap(
     max_new_tokens: int = 64,
     repetitions: int = 5,
     compile: bool = False,
+    fresh: bool = False,
     progress: bool = True,
 ) -> tuple[pd.DataFrame, dict[str, object]]:
     """Decode `prompts` in one lane and in two, in turns, after one repetition that warms up.
@@ -57,6 +58,7 @@ def measure_overlap(
         path: CSV file that the entry of each B is added to once it is complete. Entries that it
             holds already, measured under the same conditions, are not measured again.
         compile: as for `generate`, in all ways; a lane then computes without Python's lock.
+        fresh: discard what the file holds.
 
     Returns:
         (table, conditions). One entry per B. Medians over steady rounds, in which no prompt enters
@@ -73,7 +75,8 @@ def measure_overlap(
         other.
 
     Raises:
-        ValueError: an argument cannot be used, or lanes cannot run at the same time here.
+        ValueError: an argument cannot be used, the file holds results under other conditions, or
+            lanes cannot run at the same time here.
     """
     check_pair(pair)
     require_ints("batch_sizes", batch_sizes)
@@ -91,9 +94,14 @@ def measure_overlap(
         "compile": compile,
     }
     meta = generate(pair, prompts[:1], max_new_tokens=1, progress=False).meta
-    asked = {**settings, "prompts": len(prompts), "repetitions": repetitions}
+    asked = {
+        **settings,
+        "prompts": len(prompts),
+        "prompts_digest": prompts_digest(pair, prompts),
+        "repetitions": repetitions,
+    }
     found = conditions(meta, **asked, threads=torch.get_num_threads())
-    entries = kept_entries(place, found)
+    entries = kept_entries(place, found, fresh=fresh)
     done = {entry["batch_size"] for entry in entries}
     missing = [size for size in batch_sizes if size not in done]
     for size in tqdm(missing, desc="overlap", unit="B", disable=not progress):

@@ -1,9 +1,11 @@
 """Training text for the draft and for heads: what the target writes after prompts of the corpus."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from tqdm import tqdm
 
@@ -43,19 +45,22 @@ def continuations(
 ) -> list[np.ndarray]:
     """Return `count` documents: prompts with their continuations, greedy or sampled.
 
-    They are made in chunks, which are kept in `folder`, so an interrupted run resumes. Greedy and
-    sampled ones have different prompts.
+    They are made in chunks, which are kept in `folder`, so an interrupted run resumes. A chunk of
+    another target or of other prompts is written again. Greedy and sampled ones have different
+    prompts.
     """
+    weights = _digest(tensor.numpy(force=True) for tensor in pair.target.state_dict().values())
     documents: list[np.ndarray] = []
     starts = range(0, count, CHUNK)
     name = "sampled" if sampled else "continuations"
     for start in tqdm(starts, desc=name, unit="chunk", disable=not progress):
         path = folder / f"{name}-{start // CHUNK}.safetensors"
-        if not path.exists():
-            rng = np.random.default_rng([int(sampled), start])
-            prompts = cut_prompts(blocks, min(CHUNK, count - start), rng)
+        rng = np.random.default_rng([int(sampled), start])
+        prompts = cut_prompts(blocks, min(CHUNK, count - start), rng)
+        origin = {"target": weights, "prompts": _digest(map(np.array, prompts))}
+        if _origin(path) != origin:
             sampling = SamplingParams(TEMPERATURE) if sampled else None
-            _write_chunk(path, _continue(pair, prompts, sampling, seed=start))
+            _write_chunk(path, _continue(pair, prompts, sampling, seed=start), origin)
         chunk = load_file(path)
         documents += np.split(chunk["tokens"], chunk["offsets"][1:-1])
     return documents
@@ -81,10 +86,28 @@ def _continue(
     return documents
 
 
-def _write_chunk(path: Path, documents: list[np.ndarray]) -> None:
-    offsets = np.cumsum([0, *map(len, documents)])
+def _write_chunk(path: Path, documents: list[np.ndarray], origin: dict[str, str]) -> None:
+    tables = {
+        "tokens": np.concatenate(documents),
+        "offsets": np.cumsum([0, *map(len, documents)]),
+    }
     with replacing(path, alone=True) as partial:
-        save_file({"tokens": np.concatenate(documents), "offsets": offsets}, partial)
+        save_file(tables, partial, metadata=origin)
+
+
+def _origin(path: Path) -> dict[str, str] | None:
+    """Return what a chunk was made of; None if there is no chunk."""
+    if not path.exists():
+        return None
+    with safe_open(path, "numpy") as chunk:
+        return chunk.metadata()
+
+
+def _digest(arrays: Iterable[np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def split_documents(tokens: np.ndarray, bos: int) -> list[np.ndarray]:

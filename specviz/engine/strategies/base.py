@@ -24,7 +24,7 @@ An option is a field of the dataclass, checked in `__post_init__`.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -33,6 +33,7 @@ from torch import Tensor
 from specviz.engine.batch import Request
 from specviz.engine.faults import FAULTS, TREE_FAULTS, Fault
 from specviz.engine.kv.layout import Layout
+from specviz.engine.registry import plain_options
 from specviz.engine.state import State
 from specviz.util.validate import is_count, require_bool, require_choice, require_int, short
 
@@ -209,7 +210,7 @@ class Strategy:
     @property
     def options(self) -> dict[str, Any]:
         """The options by name; those of a fault only if there is one."""
-        options = asdict(self)
+        options = plain_options(self)
         if self.break_invariant is None:
             for name in FAULT_OPTIONS:
                 del options[name]
