@@ -1,6 +1,7 @@
 """Heads on disk: our own files and those that others publish, and what is refused."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 from conftest import check_refusal, generate, make_pair, make_prompts
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tiny_heads import STEPS, fitted, hiding_first, pair_with
+from transformers import LlamaForCausalLM, Qwen3ForCausalLM
 from tree_drafters import TOKENS
 
 import specviz as sv
@@ -157,6 +159,7 @@ def write_eagle3(folder: Path, ids: torch.Tensor | None = None) -> Path:
         weights["t2d"] = torch.zeros(len(lm_head)).bool().index_fill(0, ids, True)
     config = pair.target.config.to_dict()
     kept = (
+        "hidden_size",
         "num_attention_heads",
         "num_key_value_heads",
         "intermediate_size",
@@ -221,6 +224,259 @@ def test_a_published_head_that_reads_the_embedding_is_refused(nested, tmp_path):
     )
 
 
+def rewritten(folder: Path, weights: dict[str, torch.Tensor] | None = None, **changes: Any) -> Path:
+    """The published head in `folder`, with these weights and entries of its configuration."""
+    config = json.loads((folder / "config.json").read_text()) | changes
+    return write(
+        folder, load_file(folder / "model.safetensors") if weights is None else weights, config
+    )
+
+
+def reference_logits(folder: Path, prompt: list[int]) -> torch.Tensor:
+    """Logits of a published head on true features, by the layer of transformers that it names.
+
+    Written from the layout alone: embedding and feature are normed and laid side by side, the layer
+    has wide projections, and its residual stream begins with the feature.
+    """
+    target = make_pair("llama").target
+    config = json.loads((folder / "config.json").read_text())
+    weights = {}
+    for name, values in load_file(folder / "model.safetensors").items():
+        weights[name.removeprefix("model.").replace("layers.0.", "midlayer.")] = values
+    values = config.get("transformer_layer_config", config)
+    kind = values.get("model_type", "llama")
+    model_type = {"llama": LlamaForCausalLM, "qwen3": Qwen3ForCausalLM}[kind]
+    settings = model_type.config_class(**{**values, "num_hidden_layers": 1})
+    settings._attn_implementation = "eager"
+    layer = model_type(settings).model.layers[0]
+    for name in ("q_proj", "k_proj", "v_proj"):
+        old = getattr(layer.self_attn, name)
+        setattr(
+            layer.self_attn,
+            name,
+            torch.nn.Linear(2 * old.in_features, old.out_features, bias=False),
+        )
+    own = {name.removeprefix("midlayer."): each for name, each in weights.items()}
+    layer.load_state_dict({name: own[name] for name in layer.state_dict()})
+    rotary = model_type(settings).model.rotary_emb
+
+    def norm(states: torch.Tensor, name: str) -> torch.Tensor:
+        mean = states.square().mean(-1, keepdim=True) + settings.rms_norm_eps
+        return states * mean.rsqrt() * weights[name]
+
+    with torch.no_grad():
+        states = target(torch.tensor([prompt]), output_hidden_states=True).hidden_states
+        layers = fitted("llama", "eagle3").settings.layers
+        features = torch.cat([states[number + 1] for number in layers], -1)[:, :-1]
+        features = features @ weights["fc.weight"].T
+        embedded = target.get_input_embeddings()(torch.tensor([prompt[1:]]))
+        normed = norm(features, "midlayer.hidden_norm.weight")
+        read = torch.cat([norm(embedded, "midlayer.input_layernorm.weight"), normed], -1)
+        positions = torch.arange(1, len(prompt))[None]
+        mask = torch.full((len(prompt) - 1,) * 2, -torch.inf).triu(1)[None, None]
+        out, _ = layer.self_attn(read, rotary(read, positions), attention_mask=mask)
+        states = (normed if config.get("norm_before_residual") else features) + out
+        states = states + layer.mlp(layer.post_attention_layernorm(states))
+        return norm(states, "norm.weight") @ weights["lm_head.weight"].T
+
+
+def loaded_logits(folder: Path, prompt: list[int]) -> torch.Tensor:
+    """What the head that is read from the folder says of the same."""
+    pair = sv.load_heads(folder, make_pair("llama"))
+    head = pair.heads["eagle3"]
+    with torch.no_grad():
+        states = pair.target(torch.tensor([prompt]), output_hidden_states=True).hidden_states
+        fused = head.fuse(head.select(states))[:, :-1]
+        tokens = torch.tensor([prompt[1:]])
+        positions = torch.arange(1, len(prompt))[None]
+        mask = torch.full((len(prompt) - 1,) * 2, -torch.inf).triu(1)[None, None]
+        count = len(prompt) - 1
+        output = head(tokens, fused, positions, attention_mask=mask, logits_to_keep=count)
+    return output.logits
+
+
+def as_speculators(folder: Path, kind: str = "llama", **changes: Any) -> Path:
+    """The published head in `folder` as the library speculators lays it out."""
+    config = json.loads((folder / "config.json").read_text())
+    values = {name: value for name, value in config.items() if name != "draft_vocab_size"}
+    weights = load_file(folder / "model.safetensors")
+    generator = torch.Generator().manual_seed(0)
+    if kind == "qwen3":
+        for name in ("q_norm", "k_norm"):
+            weights[f"midlayer.self_attn.{name}.weight"] = 1 + torch.rand(8, generator=generator)
+    weights = {name.replace("midlayer.", "layers.0."): each for name, each in weights.items()}
+    layer = {**values, "model_type": kind, "hidden_size": 32, "head_dim": 8, "num_hidden_layers": 1}
+    published = {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "speculators_config": {"algorithm": "eagle3", "verifier": {"name_or_path": "x"}},
+        "draft_vocab_size": config["draft_vocab_size"],
+        "norm_before_residual": True,
+        "norm_before_fc": False,
+        "target_hidden_size": None,
+        "eagle_aux_hidden_state_layer_ids": None,
+        "transformer_layer_config": layer,
+        **changes,
+    }
+    return write(folder, weights, published)
+
+
+ROPE = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 16}  # fmt: skip
+LAYOUTS: dict[str, Callable[[Path], Path]] = {
+    "published": lambda folder: folder,
+    "theta": lambda folder: rewritten(folder, rope_theta=3e3),
+    "parameters": lambda folder: rewritten(folder, rope_parameters={"rope_theta": 3e3}),
+    "scaled": lambda folder: rewritten(folder, rope_parameters=ROPE),
+    "linear": lambda folder: rewritten(folder, rope_scaling={"type": "linear", "factor": 2.0}),
+    "epsilon": lambda folder: rewritten(folder, rms_norm_eps=0.1),
+    "residual": lambda folder: rewritten(folder, norm_before_residual=True),
+    "prefix": lambda folder: rewritten(folder, {
+        f"model.{name}": each for name, each in load_file(folder / "model.safetensors").items()
+    }),
+    "speculators": as_speculators,
+    "speculators without the norm": lambda folder: as_speculators(
+        folder, norm_before_residual=False
+    ),
+    "speculators of qwen3": lambda folder: as_speculators(folder, "qwen3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_published_layout_computes_what_it_says(layout, tmp_path):
+    folder = LAYOUTS[layout](write_eagle3(tmp_path))
+    prompt = make_prompts()[3]
+    found = loaded_logits(folder, prompt)
+    torch.testing.assert_close(found, reference_logits(folder, prompt), rtol=1e-4, atol=1e-4)
+
+
+def test_each_layout_drafts_something_else(tmp_path):
+    """Or the test before would compare nothing."""
+    prompt = make_prompts()[3]
+    found = {}
+    for number, (name, layout) in enumerate(LAYOUTS.items()):
+        found[name] = loaded_logits(layout(write_eagle3(tmp_path / str(number))), prompt)
+    same = {"parameters": "theta", "prefix": "published", "speculators": "residual",
+            "speculators without the norm": "published"}  # fmt: skip
+    for name, logits in found.items():
+        alike = {other for other in found if torch.equal(found[other], logits)}
+        root = same.get(name, name)
+        assert alike == {other for other in found if same.get(other, other) == root}, name
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_weights_that_the_target_lends_may_be_missing(reduced, tmp_path):
+    ids = torch.arange(1, make_pair("llama").vocabulary_size, 2) if reduced else None
+    whole = texts_and_lengths(
+        sv.load_heads(write_eagle3(tmp_path / "whole", ids), make_pair("llama")), "eagle3"
+    )
+    folder = write_eagle3(tmp_path / "lent", ids)
+    weights = load_file(folder / "model.safetensors")
+    for lent in (["lm_head.weight"], ["embed_tokens.weight"], ["d2t"] if reduced else []):
+        for name in lent:
+            del weights[name]
+        pair = sv.load_heads(rewritten(folder, weights), make_pair("llama"))
+        assert texts_and_lengths(pair, "eagle3") == whole, lent
+
+
+def test_shards_are_read(tmp_path):
+    folder = write_eagle3(tmp_path)
+    before = loaded_logits(folder, make_prompts()[3])
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    shards = {}
+    for number, name in enumerate(weights):
+        shards[name] = f"model-{number % 2}.safetensors"
+    for shard in set(shards.values()):
+        save_file(
+            {name: weights[name] for name in weights if shards[name] == shard}, folder / shard
+        )
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": shards}))
+    assert torch.equal(loaded_logits(folder, make_prompts()[3]), before)
+    pair = make_pair("llama")
+    refused = {
+        "elsewhere": {"weight_map": shards | {"fc.weight": "../elsewhere.safetensors"}},
+        "model-9": {"weight_map": shards | {"fc.weight": "model-9.safetensors"}},
+    }
+    for named, content in refused.items():
+        index.write_text(json.dumps(content))
+        check_refusal(lambda: sv.load_heads(folder, pair), "", named, error=FileNotFoundError)
+    for damaged in ("{", "[]", "{}"):
+        index.write_text(damaged)
+        check_refusal(lambda: sv.load_heads(folder, pair), "", "is not an index of weights")
+
+
+REFUSED = {
+    "num_hidden_layers": 2,
+    "hidden_act": "gelu",
+    "attention_bias": True,
+    "mlp_bias": True,
+    "logit_scale": 0.5,
+    "norm_output": True,
+    "norm_before_fc": True,
+    "fc_norm": True,
+    "hidden_size": 64,
+    "target_hidden_size": 64,
+    "partial_rotary_factor": 0.5,
+    "layer_types": ["sliding_attention"],
+    "use_sliding_window": True,
+    "parallel_drafting": True,
+    "quantization_config": {"bits": 4},
+    "model_type": "qwen2",
+    "eagle_config": {"use_aux_hidden_state": False},
+}
+
+
+@pytest.mark.parametrize("entry", REFUSED)
+def test_what_changes_the_computation_is_refused_by_its_name(entry, tmp_path):
+    folder = rewritten(write_eagle3(tmp_path), **{entry: REFUSED[entry]})
+    name = "use_aux_hidden_state" if entry == "eagle_config" else entry
+    pair = make_pair("llama")
+    check_refusal(lambda: sv.load_heads(folder, pair), name, "config.json")
+
+
+def test_a_number_that_is_none_is_refused(tmp_path):
+    folder = rewritten(write_eagle3(tmp_path), num_attention_heads="four")
+    pair = make_pair("llama")
+    check_refusal(lambda: sv.load_heads(folder, pair), "config.json", "num_attention_heads")
+
+
+def test_weights_that_do_not_fit_are_refused_by_their_name(tmp_path):
+    ids = torch.arange(1, make_pair("llama").vocabulary_size, 2)
+    weights = load_file(write_eagle3(tmp_path / "whole", ids) / "model.safetensors")
+    moved = weights["d2t"].clone()
+    moved[-1] += 9
+    twice = weights["d2t"].clone()
+    twice[1] -= 2
+    bias = {"midlayer.self_attn.q_proj.bias": torch.zeros(32)}
+    wrong = {
+        "d2t,": {"d2t": None, "t2d": None},
+        "d2t in": {"d2t": moved},
+        "d2t": {"d2t": twice},
+        "d2t:": {"d2t": weights["d2t"][:-1]},
+        "q_proj.bias": bias,
+        "norm.weight": {"norm.weight": None},
+        "fc.weight": {"fc.weight": weights["fc.weight"][:, :-1]},
+        "embed_tokens.weight": {"embed_tokens.weight": weights["embed_tokens.weight"] * 2},
+    }
+    pair = make_pair("llama")
+    for i, (named, changes) in enumerate(wrong.items()):
+        changed = {name: each for name, each in (weights | changes).items() if each is not None}
+        folder = rewritten(write_eagle3(tmp_path / str(i), ids), changed)
+        check_refusal(lambda folder=folder: sv.load_heads(folder, pair), "", named)
+
+
+@pytest.mark.parametrize("file", ["pytorch_model.bin", "README.md"])
+def test_only_pickled_weights_are_to_be_converted(file, tmp_path):
+    folder = write_eagle3(tmp_path)
+    (folder / "model.safetensors").rename(folder / file)
+    pair = make_pair("llama")
+    with pytest.raises(FileNotFoundError) as caught:
+        sv.load_heads(folder, pair)
+    assert ("may run code" in str(caught.value)) == file.endswith(".bin")
+
+
 def write_medusa(folder: Path) -> Path:
     """The fitted heads with names and configuration as Medusa is published."""
     head = fitted("llama", "medusa")
@@ -238,8 +494,15 @@ def write_medusa(folder: Path) -> Path:
     return write(folder, published, config, "medusa_lm_head")
 
 
-def test_published_medusa_heads_draft_the_same(tmp_path):
-    pair = sv.load_heads(write_medusa(tmp_path), make_pair("llama"))
+@pytest.mark.parametrize("lent", [False, True])
+def test_published_medusa_heads_draft_the_same(lent, tmp_path):
+    folder = write_medusa(tmp_path)
+    if lent:
+        path = folder / "medusa_lm_head.safetensors"
+        weights = load_file(path)
+        save_file({name: each for name, each in weights.items() if "linear" in name}, path)
+    pair = sv.load_heads(folder, make_pair("llama"))
+    assert pair.heads["medusa"].settings.own_lm_heads is not lent
     assert texts_and_lengths(pair, "medusa") == texts_and_lengths(
         pair_with("llama", "medusa"), "medusa"
     )

@@ -17,12 +17,19 @@ from specviz.engine.heads import KINDS, build_head
 from specviz.engine.heads.layer import HeadLayer, shifted
 from specviz.engine.heads.residual import Gate
 
+PUBLISHED = {"norm_before_residual": True, "qk_norm": True}
 
-@pytest.mark.parametrize("kind", ["eagle3", "eagle1"])
-def test_unrolled_chains_are_forwards_over_everything(kind):
+
+@pytest.mark.parametrize(("kind", "more"), [("eagle3", {}), ("eagle1", {}), ("eagle3", PUBLISHED)])
+def test_unrolled_chains_are_forwards_over_everything(kind, more):
     """Against the plain form: one forward over all entries, the chain's with own features."""
     pair = pair_with("llama", kind, torch.float64)
     head = pair.heads[kind]
+    if more:
+        head = build_head(kind, pair.target, **more).double()
+        for name, values in head.named_parameters():
+            if "norm" in name:
+                torch.nn.init.uniform_(values.data, 0.5, 2.0)
     tokens = torch.randint(0, 50, (1, 20), generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         states = pair.target.base_model(tokens, output_hidden_states=True).hidden_states

@@ -31,7 +31,11 @@ class EagleHead(DraftHead):
         self.mixes = settings.kind == "eagle1"
         width = 2 * size if self.mixes else len(settings.layers) * size
         self.fc = nn.Linear(width, size, bias=False)
-        self.midlayer = HeadLayer(self.config, with_tokens=not self.mixes)
+        self.midlayer = HeadLayer(
+            self.config,
+            with_tokens=not self.mixes,
+            norm_before_residual=settings.norm_before_residual,
+        )
         if not self.mixes:
             self.norm = nn.RMSNorm(size, eps=settings.rms_norm_eps)
         if settings.kind == "parallel":

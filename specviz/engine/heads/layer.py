@@ -9,39 +9,48 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig
+from transformers import LlamaConfig, Qwen3Config
 from transformers.models.llama.modeling_llama import (
     LlamaAttention,
     LlamaMLP,
     LlamaRotaryEmbedding,
     apply_rotary_pos_emb,
 )
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, Qwen3MLP
 
 
 class HeadLayer(nn.Module):
-    """A Llama layer whose attention reads the entries' features, with or without their tokens.
+    """A layer of Llama or Qwen3 whose attention reads features, with or without their tokens.
 
     Names of parameters are those of published EAGLE-3 checkpoints.
 
     Args:
         with_tokens: whether attention reads [norm of embedding; norm of feature], 2 D wide.
+        norm_before_residual: see `HeadSettings`.
     """
 
-    def __init__(self, config: LlamaConfig, with_tokens: bool) -> None:
+    def __init__(
+        self,
+        config: LlamaConfig | Qwen3Config,
+        with_tokens: bool,
+        norm_before_residual: bool = False,
+    ) -> None:
         super().__init__()
         size = config.hidden_size
-        self.self_attn = LlamaAttention(config, layer_idx=0)
+        is_qwen3 = isinstance(config, Qwen3Config)
+        self.self_attn = (Qwen3Attention if is_qwen3 else LlamaAttention)(config, layer_idx=0)
         if with_tokens:
             for name in ("q_proj", "k_proj", "v_proj"):
                 out = getattr(self.self_attn, name).out_features
                 setattr(self.self_attn, name, nn.Linear(2 * size, out, bias=False))
             self.hidden_norm = nn.RMSNorm(size, eps=config.rms_norm_eps)
-        self.mlp = LlamaMLP(config)
+        self.mlp = (Qwen3MLP if is_qwen3 else LlamaMLP)(config)
         self.input_layernorm = nn.RMSNorm(size, eps=config.rms_norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(size, eps=config.rms_norm_eps)
         # Not persistent: it has no weights.
         self.rotary = LlamaRotaryEmbedding(config)
         self.with_tokens = with_tokens
+        self.norm_before_residual = norm_before_residual
 
     def attended(self, states: Tensor, embedded: Tensor | None) -> Tensor:
         """Return what attention reads of entries with features `states` (..., D)."""
@@ -71,10 +80,11 @@ class HeadLayer(nn.Module):
         attended = self.attended(states, embedded)
         cos_sin = self.position_embeddings(attended, position_ids)
         out, _ = self.self_attn(attended, position_embeddings=cos_sin, **arguments)
-        return self.finish(states + out)
+        return self.finish(states, out)
 
-    def finish(self, states: Tensor) -> Tensor:
-        """Return the layer's output from what it is after attention."""
+    def finish(self, states: Tensor, out: Tensor) -> Tensor:
+        """Return the layer's output from what it reads, `states`, and what attention gave."""
+        states = (self.hidden_norm(states) if self.norm_before_residual else states) + out
         output: Tensor = states + self.mlp(self.post_attention_layernorm(states))
         return output
 
@@ -108,14 +118,17 @@ class Chains:
             self._before = self._before_later | (starts[..., None] == 0) & (positions == 0)
         self._own: list[tuple[Tensor, Tensor]] = []
 
-    def _split(self, projected: Tensor) -> Tensor:
-        """Return (b, heads, q, d) from (b, q, heads * d)."""
+    def _split(self, projected: Tensor, norm: str = "") -> Tensor:
+        """Return (b, heads, q, d) from (b, q, heads * d), normed where the attention does so."""
         b, q, _ = projected.shape
-        return projected.view(b, q, -1, self.layer.self_attn.head_dim).transpose(1, 2)
+        split = projected.view(b, q, -1, self.layer.self_attn.head_dim).transpose(1, 2)
+        if hasattr(self.layer.self_attn, norm):
+            split = getattr(self.layer.self_attn, norm)(split)
+        return split
 
     def _key_value(self, attended: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         attention = self.layer.self_attn
-        keys = self._split(attention.k_proj(attended))
+        keys = self._split(attention.k_proj(attended), "k_norm")
         cos, sin = self.layer.position_embeddings(attended, positions)
         keys, _ = apply_rotary_pos_emb(keys, keys, cos, sin)
         return keys, self._split(attention.v_proj(attended))
@@ -129,7 +142,7 @@ class Chains:
         attended = self.layer.attended(states, embedded)
         positions = self.starts + number
         cos, sin = self.layer.position_embeddings(attended, positions)
-        queries = self._split(attention.q_proj(attended))
+        queries = self._split(attention.q_proj(attended), "q_norm")
         queries, _ = apply_rotary_pos_emb(queries, queries, cos, sin)
         if number:
             self._own.append(self._key_value(attended, positions))
@@ -146,7 +159,7 @@ class Chains:
         for i, (_, values) in enumerate(self._own):
             out = out + weights[..., length + i, None] * values[:, :, None]
         out = out.reshape(b, heads, m, depth).transpose(1, 2).reshape(b, m, -1)
-        return self.layer.finish(states + attention.o_proj(out))
+        return self.layer.finish(states, attention.o_proj(out))
 
 
 def shifted(features: Tensor) -> Tensor:

@@ -1,28 +1,56 @@
-"""Heads in the layouts in which EAGLE-3 and Medusa are published, read from local folders.
+"""Heads in the layouts in which others publish them, read from local folders.
 
-Only weights in safetensors are read. The layouts are those of the authors' repositories: EAGLE-3
-with one layer called `midlayer`, an LM head of its own and `d2t`; Medusa with residual layers and
-one LM head for each head.
+Known are EAGLE-3 as its authors, SpecForge and vLLM lay it out, with one layer called `midlayer`;
+EAGLE-3 of the library speculators, which calls it `layers.0`; and Medusa with residual layers. What
+changes a head's computation is used or refused by its name. Weights that are the target's own may
+be missing. Only safetensors are read.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import LlamaConfig, PreTrainedModel, Qwen3Config
 
 from specviz.engine.heads.build import fused_layers, settings_for
 from specviz.engine.heads.settings import HeadSettings
+from specviz.engine.names import HEAD_CONFIG
 from specviz.util.validate import quoted_path, short
 
-# Of EAGLE-3: the target's embedding, and which ids can be drafted. Both follow from the rest.
-_UNUSED = ("embed_tokens.weight", "t2d")
+# Files that may hold the weights, the last one together with the shards that it names.
+_FILES = ("model.safetensors", "medusa_lm_head.safetensors", "model.safetensors.index.json")
+_PICKLED = ("*.bin", "*.pt", "*.pth")
 # Where it is missing or empty, the layers are those of EAGLE-3's own code.
 _LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
-# Files that may hold the weights.
-_FILES = ("model.safetensors", "medusa_lm_head.safetensors")
+_LAYERS = {"llama": LlamaConfig, "qwen3": Qwen3Config}
+# Other names that weights have, by how they begin.
+_RENAMED = {"model.": "", "layers.0.": "midlayer.", "draft_id_to_target_id": "d2t"}
+# Weights of the target, which training reads.
+_OF_TARGET = ("verifier_norm.weight", "verifier_lm_head.weight")
+# Entries that change the computation, and the values that stand for the one that we have.
+_ONLY: Mapping[str, tuple[object, ...]] = {
+    "num_hidden_layers": (1,),
+    "hidden_act": ("silu", "swish"),
+    "attention_bias": (False, None),
+    "qkv_bias": (False, None),
+    "bias": (False, None),
+    "mlp_bias": (False, None),
+    "is_causal": (True, None),
+    "use_sliding_window": (False, None),
+    "partial_rotary_factor": (1, None),
+    "logit_scale": (1, None),
+    "norm_before_fc": (False, None),
+    "fc_norm": (False, None),
+    "norm_output": (False, None),
+    "use_aux_hidden_state": (True, None),
+    "parallel_drafting": (False, None),
+    "quantization_config": (None,),
+}
 
 
 def read_published(
@@ -32,9 +60,9 @@ def read_published(
 
     Raises:
         FileNotFoundError: there are no weights in safetensors.
-        ValueError: the layout is unknown.
+        ValueError: the layout is unknown, or the head computes something else than ours.
     """
-    weights = _read_weights(folder)
+    weights = {_renamed(name): values for name, values in _read_weights(folder).items()}
     if "medusa_num_heads" in config:
         return _medusa(config, weights, target)
     if "fc.weight" in weights and "midlayer.hidden_norm.weight" in weights:
@@ -46,38 +74,166 @@ def read_published(
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
-    for name in _FILES:
-        if (folder / name).is_file():
-            return load_file(folder / name)
-    raise FileNotFoundError(
-        f"{quoted_path(folder)} has none of {', '.join(_FILES)}; convert pickled weights to "
-        "safetensors, because a pickle may run code"
-    )
+    path = next((folder / name for name in _FILES if (folder / name).is_file()), None)
+    if path is None:
+        remedy = "get its files again"
+        if any(found for kind in _PICKLED for found in folder.glob(kind)):
+            remedy = "convert pickled weights to safetensors, because a pickle may run code"
+        raise FileNotFoundError(f"{quoted_path(folder)} has none of {', '.join(_FILES)}; {remedy}")
+    if path.suffix != ".json":
+        return load_file(path)
+    weights: dict[str, Tensor] = {}
+    for name in sorted(set(_read_index(path).values())):
+        # An index must not lead to other folders.
+        if Path(name).name != name or not (folder / name).is_file():
+            raise FileNotFoundError(
+                f"{quoted_path(path)} names {short(name)}, which is not a file beside it; get the "
+                "head's files again"
+            )
+        weights |= load_file(folder / name)
+    return weights
+
+
+def _read_index(path: Path) -> dict[str, str]:
+    """Return the file of each weight."""
+    try:
+        files: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{quoted_path(path)} is not an index of weights ({error}); get the file again"
+        ) from None
+    return files
+
+
+def _renamed(name: str) -> str:
+    for begin, ours in _RENAMED.items():
+        if name.startswith(begin):
+            name = ours + name.removeprefix(begin)
+    return name
 
 
 def _eagle3(
     config: Mapping[str, Any], weights: dict[str, Tensor], target: PreTrainedModel
 ) -> tuple[HeadSettings, dict[str, Tensor]]:
-    size = weights["norm.weight"].shape[0]
-    heads = config["num_attention_heads"]
-    given = {
-        "hidden_size": size,
-        "vocabulary_size": config.get("vocab_size", 0),
-        "layers": _layers(config, target),
-        "num_attention_heads": heads,
-        "num_key_value_heads": config.get("num_key_value_heads") or heads,
-        "head_dim": config.get("head_dim") or 0,
-        "intermediate_size": config["intermediate_size"],
-        "max_position_embeddings": config.get("max_position_embeddings", 2048),
-        "rope_theta": config.get("rope_theta") or 10000.0,
-        "rope_scaling": config.get("rope_scaling"),
-        "rms_norm_eps": config.get("rms_norm_eps", 1e-6),
-        "hides_first": True,
-        "draft_vocabulary_size": weights["lm_head.weight"].shape[0],
-    }
-    kept = {name: values for name, values in weights.items() if name not in _UNUSED}
-    kept.setdefault("d2t", kept["lm_head.weight"].new_zeros(len(kept["lm_head.weight"])).long())
-    return settings_for("eagle3", target, **given), kept
+    size = weights["fc.weight"].shape[0]
+    # Nested as speculators writes it, flat as all others do.
+    values = config.get("transformer_layer_config") or config
+    given = {**config, **values, **(config.get("eagle_config") or {})}
+    _check_computation(given)
+    layer = _layer_config(values, size)
+    rope = dict(layer.rope_parameters)
+    _check_computation({"partial_rotary_factor": rope.pop("partial_rotary_factor", 1)})
+    for name in ("hidden_size", "target_hidden_size"):
+        if given.get(name) not in (None, size):
+            raise ValueError(
+                f"{name}={short(given[name])} in {HEAD_CONFIG} is not the size of the weights, "
+                f"{size}; heads that are wider or narrower than their target cannot be read"
+            )
+    settings = settings_for(
+        "eagle3",
+        target,
+        hidden_size=size,
+        vocabulary_size=layer.vocab_size,
+        layers=_layers(config, target),
+        num_attention_heads=layer.num_attention_heads,
+        num_key_value_heads=layer.num_key_value_heads,
+        head_dim=layer.head_dim or 0,
+        intermediate_size=layer.intermediate_size,
+        max_position_embeddings=layer.max_position_embeddings,
+        rope_theta=rope.pop("rope_theta"),
+        rope_scaling=rope if rope["rope_type"] != "default" else None,
+        rms_norm_eps=layer.rms_norm_eps,
+        hides_first=True,
+        norm_before_residual=bool(config.get("norm_before_residual")),
+        qk_norm="midlayer.self_attn.q_norm.weight" in weights,
+        draft_vocabulary_size=_drafted_ids(config, weights, target),
+    )
+    _check_embedding(weights.pop("embed_tokens.weight", None), target)
+    return settings, {name: each for name, each in weights.items() if name not in _OF_TARGET}
+
+
+def _layer_config(values: Mapping[str, Any], size: int) -> LlamaConfig | Qwen3Config:
+    """Return the configuration of the head's layer, with the defaults of its class."""
+    kind = values.get("model_type", "llama")
+    if kind not in _LAYERS:
+        raise ValueError(
+            f"model_type={short(kind)} in {HEAD_CONFIG} is not among {', '.join(_LAYERS)}; "
+            "pass a head with a layer of one of these"
+        )
+    try:
+        return _LAYERS[kind](**{"hidden_size": size, **values, "num_hidden_layers": 1})
+    except (StrictDataclassError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"{HEAD_CONFIG} cannot be used ({' '.join(str(error).split())}); get the file again"
+        ) from None
+
+
+def _check_computation(given: Mapping[str, Any]) -> None:
+    """Raise ValueError for an entry that makes the head compute something else than ours."""
+    for name, known in _ONLY.items():
+        if name in given and given[name] not in known:
+            raise ValueError(
+                f"{name}={short(given[name])} in {HEAD_CONFIG} is not supported, and without it "
+                f"drafts would be others; pass a head with {name}={known[0]}"
+            )
+    if set(given.get("layer_types") or ()) - {"full_attention"}:
+        raise ValueError(
+            f"layer_types={short(given['layer_types'])} in {HEAD_CONFIG} is not supported; "
+            "pass a head with full attention"
+        )
+
+
+def _drafted_ids(
+    config: Mapping[str, Any], weights: dict[str, Tensor], target: PreTrainedModel
+) -> int:
+    """Return how many ids the head can propose, 0 for all of them.
+
+    Adds to `weights` what is missing and known: `d2t` from `t2d`, and the target's own LM head.
+    """
+    whole = target.get_output_embeddings().weight
+    of_target = weights.pop("t2d", None)
+    if "d2t" not in weights and of_target is not None:
+        ids = of_target.nonzero().flatten()
+        weights["d2t"] = ids - torch.arange(len(ids))
+    if "lm_head.weight" not in weights:
+        if "d2t" not in weights and config.get("draft_vocab_size") in (None, len(whole)):
+            return 0
+        ids = weights["d2t"] + torch.arange(len(weights["d2t"]))
+        _check_ids(ids, len(whole))
+        weights["lm_head.weight"] = whole.detach()[ids.to(whole.device)].cpu()
+    count = len(weights["lm_head.weight"])
+    if count != len(whole) and "d2t" not in weights:
+        raise ValueError(
+            f"the head proposes {count} of {len(whole)} ids, but d2t, which says which ones, is "
+            "missing from its weights; get its files again"
+        )
+    weights.setdefault("d2t", torch.zeros(count, dtype=torch.long))
+    if len(weights["d2t"]) == count:  # other sizes are refused with all other weights
+        _check_ids(weights["d2t"] + torch.arange(count), len(whole))
+    return count
+
+
+def _check_ids(ids: Tensor, vocabulary_size: int) -> None:
+    """Raise ValueError unless these are different ids of the target."""
+    if len(ids) and (ids.min() < 0 or ids.max() >= vocabulary_size or len(ids.unique()) < len(ids)):
+        raise ValueError(
+            f"d2t in the head's weights leads to ids from {int(ids.min())} to {int(ids.max())}, "
+            f"{len(ids.unique())} of {len(ids)} different ones, but it must lead to different ids "
+            f"below {vocabulary_size}; get its files again"
+        )
+
+
+def _check_embedding(own: Tensor | None, target: PreTrainedModel) -> None:
+    """Raise ValueError if the head has an embedding that is not the target's."""
+    embedding = target.get_input_embeddings().weight.detach()
+    if own is None:
+        return
+    own = own.to(embedding)
+    if own.shape != embedding.shape or not torch.allclose(own, embedding, rtol=1e-2, atol=1e-4):
+        raise ValueError(
+            "embed_tokens.weight of the head is not the target's embedding; pass the target that "
+            "it was trained on, or a head without an embedding of its own"
+        )
 
 
 def _layers(config: Mapping[str, Any], target: PreTrainedModel) -> tuple[int, ...]:
@@ -107,21 +263,24 @@ def _medusa(
 ) -> tuple[HeadSettings, dict[str, Tensor]]:
     count = config["medusa_num_heads"]
     depth = config.get("medusa_num_layers", 1)
+    _check_computation(config)
+    own_lm_heads = f"0.{depth}.weight" in weights
     found = {}
     for i in range(count):
         for j in range(depth):
             name = f"heads.{i}" if j == 0 else f"deeper.{i}.{j - 1}"
-            found[f"{name}.weight"] = weights[f"{i}.{j}.linear.weight"]
-            found[f"{name}.bias"] = weights[f"{i}.{j}.linear.bias"]
-        found[f"lm_heads.{i}.weight"] = weights[f"{i}.{depth}.weight"]
-    rows, size = found["lm_heads.0.weight"].shape
+            found[f"{name}.weight"] = weights.pop(f"{i}.{j}.linear.weight")
+            found[f"{name}.bias"] = weights.pop(f"{i}.{j}.linear.bias")
+        if own_lm_heads:
+            found[f"lm_heads.{i}.weight"] = weights.pop(f"{i}.{depth}.weight")
+    lm_head = found.get("lm_heads.0.weight", target.get_output_embeddings().weight)
     settings = settings_for(
         "medusa",
         target,
         heads=count,
         depth=depth,
-        hidden_size=size,
-        vocabulary_size=rows,
-        own_lm_heads=True,
+        hidden_size=found["heads.0.weight"].shape[0],
+        vocabulary_size=len(lm_head),
+        own_lm_heads=own_lm_heads,
     )
-    return settings, found
+    return settings, found | weights  # what is left over is refused with the names of the weights

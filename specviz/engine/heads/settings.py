@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from transformers import LlamaConfig
+from transformers import LlamaConfig, Qwen3Config
 
 from specviz.util.validate import require_choice, require_int, short
 
@@ -36,6 +36,9 @@ class HeadSettings:
         own_lm_heads: whether each head has an LM head of its own instead of the target's.
         hides_first: whether no later entry attends to entry 0, as in EAGLE's own code, which has no
             such entry.
+        norm_before_residual: whether the residual stream begins with the norm of the feature, and
+            not with the feature itself.
+        qk_norm: whether queries and keys are normed, as in Qwen3.
         target: the fingerprint of the target that it was trained on; "" if there is none.
 
     Raises:
@@ -61,6 +64,8 @@ class HeadSettings:
     hides_first: bool = False
     rope_scaling: dict[str, Any] | None = None
     head_dim: int = 0
+    norm_before_residual: bool = False
+    qk_norm: bool = False
     target: str = ""
 
     def __post_init__(self) -> None:
@@ -112,10 +117,11 @@ class HeadSettings:
                 f"a head's file lacks settings ({error}); get the file again"
             ) from None
 
-    def layer_config(self) -> LlamaConfig:
-        """Return the configuration of a Llama layer of these sizes."""
+    def layer_config(self) -> LlamaConfig | Qwen3Config:
+        """Return the configuration of a layer of Llama or Qwen3 of these sizes."""
         rope = {"rope_type": "default", "rope_theta": self.rope_theta} | (self.rope_scaling or {})
-        return LlamaConfig(
+        kind = Qwen3Config if self.qk_norm else LlamaConfig
+        return kind(
             vocab_size=self.vocabulary_size,
             hidden_size=self.hidden_size,
             num_hidden_layers=1,
