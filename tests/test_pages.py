@@ -66,6 +66,69 @@ def test_sglangs_gauges_are_averaged_and_give_no_positions():
     assert "no acceptance by position" in " ".join(found.unanswered())
 
 
+def page_of(tmp_path: Path, *lines: str) -> str:
+    path = tmp_path / "page.prom"
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def ranks(name: str, *values: float) -> list[str]:
+    return [
+        f'sglang:{name}{{dp_rank="{i}",model_name="m"}} {value}' for i, value in enumerate(values)
+    ]
+
+
+def test_ranks_of_sglang_without_a_round_are_left_out(tmp_path):
+    lines = [
+        *ranks("spec_accept_length", 3.2, 0.0, 1.0, 0.0),
+        *ranks("spec_accept_rate", 0.55, 0.0, 0.0, 0.9),
+        *ranks("spec_num_steps", 3, 0, 4, 0),
+    ]
+    (found,) = read_page(page_of(tmp_path, *lines))
+    assert found.mean_acceptance_length == pytest.approx((3.2 + 1.0) / 2)
+    # A rank with rounds may have no draft accepted; that of an idle one says nothing.
+    assert found.draft_acceptance_rate == pytest.approx(0.55 / 2)
+    assert found.num_draft_tokens == 4
+    (found,) = read_page(page_of(tmp_path, *ranks("spec_accept_length", 0.0, 3.2, float("nan"))))
+    assert found.mean_acceptance_length == pytest.approx(3.2)
+    assert np.isnan(found.draft_acceptance_rate)
+
+
+VLLM_V0 = (
+    'vllm:spec_decode_draft_acceptance_rate{model_name="m"} 0.7',
+    'vllm:spec_decode_efficiency{model_name="m"} 0.6',
+    'vllm:spec_decode_num_accepted_tokens_total{model_name="m"} 700',
+    'vllm:spec_decode_num_accepted_tokens_created{model_name="m"} 1.7e9',
+    'vllm:spec_decode_num_draft_tokens_total{model_name="m"} 1000',
+    'vllm:spec_decode_num_emitted_tokens_total{model_name="m"} 900',
+)
+TENSORRT = (
+    'trtllm_spec_decode_num_draft_tokens_total{model_name="m"} 1000',
+    'trtllm_spec_decode_acceptance_length{model_name="m"} 2.4',
+    'trtllm_speculative_config_info{model_name="m",spec_num_tokens="3"} 1',
+)
+
+
+@pytest.mark.parametrize("lines", [VLLM_V0, TENSORRT], ids=["vllm V0", "tensorrt-llm"])
+def test_names_that_are_not_read_are_listed(tmp_path, lines):
+    names = sorted(line.partition("{")[0] for line in lines if "_created" not in line)
+    with pytest.raises(ValueError, match=f"these names are not read: {', '.join(names)}; pass a "):
+        read_page(page_of(tmp_path, *lines, 'vllm:num_requests_running{model_name="m"} 1'))
+
+
+def test_an_idle_server_has_nothing_to_read(tmp_path):
+    idle = [f'vllm:spec_decode_num_drafts_total{{engine="{i}",model_name="m"}} 0' for i in "01"]
+    for lines in (idle, ranks("spec_accept_length", 0.0, 0.0)):
+        with pytest.raises(ValueError, match="so there is nothing to read; let the server decode"):
+            read_page(page_of(tmp_path, *lines))
+    busy = idle[1].replace("} 0", "} 5")
+    (found,) = read_page(page_of(tmp_path, idle[0], busy))  # an engine that is idle adds nothing
+    assert found.rounds == 5
+    page = page_of(tmp_path, *ranks("spec_accept_length", 3.0))
+    with pytest.raises(ValueError, match="is of the last interval alone; leave since out"):
+        read_page(page, since=page)
+
+
 def test_llamacpp_names_no_model_and_may_draft_less_than_k():
     (found,) = read_page(str(DATA / "llamacpp.prom"))
     assert (found.engine, found.model, found.rounds) == ("llamacpp", "", 100)

@@ -1,8 +1,8 @@
 """What a server's Prometheus page says about speculative decoding.
 
 vLLM and llama.cpp count drafts, drafted and accepted tokens, and accepted tokens by position, since
-the server started. SGLang gives the mean length and the rate of its last interval, and no
-positions. A page is read as it is, or as the difference to an earlier one.
+the server started. SGLang gives the mean length and the rate of the last interval of each rank, and
+no positions. A page is read as it is, or as the difference to an earlier one.
 
 Not known here: models, devices and times.
 """
@@ -28,6 +28,8 @@ _DRAFTS = "spec_decode_num_drafts_total"
 _DRAFTED = "spec_decode_num_draft_tokens_total"
 _ACCEPTED = "spec_decode_num_accepted_tokens_total"
 _BY_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
+_LENGTH = "sglang:spec_accept_length"
+_SPECULATIVE = re.compile(r"(?<![a-z])spec(ulative)?_(?!.*_created$)")
 _POSITION = re.compile("0|[1-9][0-9]{0,8}")
 
 
@@ -166,13 +168,29 @@ def read_page(
     else:
         where = shown_path(source)
         text = saved_page("source", source)
-    found = counters_of(samples_of(where, text), before)
+    samples = samples_of(where, text)
+    found = counters_of(samples, before)
     if not found:
-        raise ValueError(
-            f"{where}: no round of speculative decoding is counted on this page; start the server "
-            "with speculative decoding, and SGLang with --enable-metrics"
-        )
+        raise ValueError(f"{where}: {_why_none(samples, before)}")
     return found
+
+
+def _why_none(samples: Samples, before: Samples | None) -> str:
+    """Say why a page has nothing to read, and what to do."""
+    none = "no round of speculative decoding is counted on this page"
+    names = sorted({name for name, _, _ in samples if _SPECULATIVE.search(name)})
+    read = [f"{engine}:{_DRAFTS}" for engine in COUNTING]
+    if before is not None and _LENGTH in names:
+        return f"{_LENGTH} is of the last interval alone; leave since out"
+    if set(names) & {*read, _LENGTH}:
+        return f"{none}, so there is nothing to read; let the server decode with speculation first"
+    if names:
+        listed = ", ".join(names)
+        return (
+            f"these names are not read: {listed}; pass a page of SGLang, or one with the counter "
+            f"{read[0]} or {read[1]}"
+        )
+    return f"{none}; start the server with speculative decoding, and SGLang with --enable-metrics"
 
 
 def counters_of(samples: Samples, before: Samples | None = None) -> list[Counters]:
@@ -192,7 +210,7 @@ def counters_of(samples: Samples, before: Samples | None = None) -> list[Counter
 def _counted(engine: str, model: str, samples: Samples, before: Samples) -> Counters | None:
     def value(name: str, position: str = "") -> float:
         key = (f"{engine}:{name}", model, position)
-        return samples.get(key, 0.0) - before.get(key, 0.0)
+        return sum(samples.get(key, {}).values()) - sum(before.get(key, {}).values())
 
     rounds = value(_DRAFTS)
     by_position = f"{engine}:{_BY_POSITION}"
@@ -238,22 +256,25 @@ def _positions(model: str, labels: Sequence[str]) -> list[int]:
 
 
 def _measured(model: str, samples: Samples) -> Counters | None:
-    """Return what SGLang's gauges say, which is about the last interval."""
+    """Return what SGLang's gauges say, which is about the last interval.
 
-    def value(name: str) -> float:
-        return samples.get((f"sglang:{name}", model, ""), 0.0)
-
-    length = value("spec_accept_length")
-    if not length:
+    Each rank has gauges of its own. Those of a rank that has had no round are 0, and left out.
+    """
+    lengths = samples.get((_LENGTH, model, ""), {})
+    active = {rank: length for rank, length in lengths.items() if length > 0}
+    if not active:
         return None
+    rates = samples.get(("sglang:spec_accept_rate", model, ""), {})
+    of_active = [rates[rank] for rank in active if rank in rates]
+    steps = samples.get(("sglang:spec_num_steps", model, ""), {})
     return Counters(
         engine="sglang",
         model=model,
-        rounds=value("spec_verify_calls_total") or None,
+        rounds=sum(samples.get(("sglang:spec_verify_calls_total", model, ""), {}).values()) or None,
         drafted_tokens=None,
         accepted_tokens=None,
         accepted_by_position=None,
-        mean_acceptance_length=length,
-        draft_acceptance_rate=value("spec_accept_rate"),
-        num_draft_tokens=int(value("spec_num_steps")) or None,
+        mean_acceptance_length=float(np.mean(list(active.values()))),
+        draft_acceptance_rate=float(np.mean(of_active)) if of_active else float("nan"),
+        num_draft_tokens=int(max(steps.values(), default=0)) or None,
     )

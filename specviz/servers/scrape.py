@@ -23,8 +23,8 @@ from specviz.util.files import is_file
 from specviz.util.validate import quoted_path, require_path, short, shown_path
 
 MAX_BYTES = 64 * 2**20
-# By name, model and position, "" for none.
-Samples = Mapping[tuple[str, str, str], float]
+# By name, model and position, "" for none; then by all labels, such as those of a rank.
+Samples = Mapping[tuple[str, str, str], Mapping[frozenset[tuple[str, str]], float]]
 
 
 def page_address(url: str) -> str:
@@ -80,7 +80,7 @@ def saved_page(name: str, path: str | Path) -> str:
 
 
 def samples_of(where: str, text: str) -> Samples:
-    """Return the samples of a page: counters added up over engines, gauges averaged.
+    """Return the finite samples of a page.
 
     Raises:
         ValueError: the text is not a Prometheus page.
@@ -92,21 +92,18 @@ def samples_of(where: str, text: str) -> Samples:
             'run: pip install "specviz[servers]"'
         )
     parser = import_module("prometheus_client.parser")
-    values = defaultdict(list)
+    found: dict[tuple[str, str, str], dict[frozenset[tuple[str, str]], float]] = defaultdict(dict)
     try:
         for family in parser.text_string_to_metric_families(text):
             for sample in family.samples:
                 labels = sample.labels
                 model = labels.get("model_name", labels.get("model", ""))
-                values[sample.name, model, labels.get("position", "")].append(float(sample.value))
+                key = (sample.name, model, labels.get("position", ""))
+                if math.isfinite(float(sample.value)):
+                    found[key][frozenset(labels.items())] = float(sample.value)
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{where}: is not a Prometheus page ({short(str(error))}), it begins with "
             f"{short(text[:40])}; pass the address of /metrics"
         ) from None
-    found = {}
-    for key, numbers in values.items():
-        finite = [number for number in numbers if math.isfinite(number)]
-        total = sum(finite)
-        found[key] = total if key[0].endswith("_total") else total / max(len(finite), 1)
     return found
