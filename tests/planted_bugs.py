@@ -230,8 +230,8 @@ BUGS = (
     Bug(
         name="head-published-with-entry-0",
         file="specviz/engine/heads/published.py",
-        old='"hides_first": True,',
-        new='"hides_first": False,',
+        old="hides_first=True,",
+        new="hides_first=False,",
         harm="a published EAGLE-3 head attends to an entry that it has never seen",
         tests="tests/test_head_files.py -k draft_the_same",
     ),

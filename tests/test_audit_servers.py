@@ -119,7 +119,7 @@ def test_an_interruption_need_not_wait_for_a_slow_server():
         ([], "--reference or --reference-url is needed"),
         (["--reference", "a", "--reference-url", "http://h/v1"], "exclude each other"),
         (["--reference", "a"], "--candidate or --candidate-url is needed"),
-        (["--reference-url", "ftp://h", "--candidate", "a"], "reference_url must be an address"),
+        (["--reference-url", "ftp://h", "--candidate", "a"], "--reference-url must be an address"),
         (
             ["--reference-url", "http://h/v1", "--candidate", "a"],
             "--reference-url needs prompts to send; give --prompts",

@@ -72,16 +72,16 @@ COMMANDS = [
     (r"--target a needs a draft", ["generate", "--target", "a"]),
     (r"--top-p 0.5 needs a temperature", ["generate", "--top-p", "0.5"]),
     (r"prompts\[0\]='' is empty", ["generate", ""]),
-    (r"limit must be an int >= 1, got 0", ["study", "survey", "--limit", "0"]),
+    (r"--limit must be an int >= 1, got 0", ["study", "survey", "--limit", "0"]),
     (r"/nowhere: cannot be read", ["replay", "/nowhere"]),
     (
-        r"rates must be numbers from 0 to 1, got \[1\.5\]",
+        r"--rates must be numbers from 0 to 1, got \[1\.5\]",
         ["bench", "--rates", "1.5", "--drafters", "synthetic", "--strategies", "inplace"],
     ),
-    (r"batch_sizes\[0\] must be an int >= 1, got -1", ["bench", "--batch-sizes", "-1"]),
-    (r"strategy='x' is unknown", ["bench", "--strategies", "x"]),
-    (r"shapes must be one of .*, got 'x'", ["bench", "--shapes", "x"]),
-    (r"device='tpu' is unknown", ["study", "ceilings", "--device", "tpu"]),
+    (r"--batch-sizes must be an int >= 1, got -1", ["bench", "--batch-sizes", "-1"]),
+    (r"--strategies 'x' is unknown", ["bench", "--strategies", "x"]),
+    (r"--shapes must be one of .*, got 'x'", ["bench", "--shapes", "x"]),
+    (r"--device 'tpu' is unknown", ["study", "ceilings", "--device", "tpu"]),
 ]
 
 

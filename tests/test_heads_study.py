@@ -351,5 +351,5 @@ def test_a_wrong_order_for_the_study_is_refused_in_one_sentence(
         "--samples 0": "samples must be an int >= 1",
     }.items():
         assert main(f"study heads --out {tmp_path / 'x'} {given}".split()) == 2
-        assert capsys.readouterr().err.startswith(f"specviz study heads: {said}")
+        assert capsys.readouterr().err.startswith(f"specviz study heads: --{said}")
         assert not (tmp_path / "x").exists()

@@ -326,10 +326,10 @@ def test_the_command_writes_tables_and_charts(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("--sizes 2x3", "sizes[0] must be LAYERSxWIDTH"),
-        ("--marks 7", "marks[0] must be a multiple of 1024"),
+        ("--sizes 2x3", "--sizes must be LAYERSxWIDTH"),
+        ("--marks 7", "--marks must be a multiple of 1024"),
         ("--samples 0", "samples must be an int >= 1"),
-        ("--heads missing.csv", "heads='missing.csv' is not a file; pass heads-training.csv"),
+        ("--heads missing.csv", "--heads 'missing.csv' is not a file; pass heads-training.csv"),
     ],
 )
 def test_a_wrong_order_for_the_study_is_refused_in_one_sentence(
