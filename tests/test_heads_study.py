@@ -347,7 +347,7 @@ def test_a_wrong_order_for_the_study_is_refused_in_one_sentence(
 ) -> None:
     for given, said in {
         "--budget 0": "budget must be a finite number > 0",
-        "--parts gate": "parts[0]='gate' is unknown",
+        "--parts gate": "parts 'gate' is unknown",
         "--samples 0": "samples must be an int >= 1",
     }.items():
         assert main(f"study heads --out {tmp_path / 'x'} {given}".split()) == 2
