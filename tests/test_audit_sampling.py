@@ -330,6 +330,7 @@ def test_a_tensor_will_do() -> None:
 # ---- the report ----
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_report() -> None:
     case = next(case for case in FAULTY_SAMPLERS if name_of(case) == "Swapped")
     first, again, other = (

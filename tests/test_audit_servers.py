@@ -30,6 +30,7 @@ def audit(*arguments):
     return cli(["audit", *arguments])
 
 
+@pytest.mark.slow
 def test_one_server_at_two_loads(capsys):
     with serving(echo) as url:
         status = audit(

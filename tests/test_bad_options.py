@@ -207,7 +207,7 @@ def value_of(text: str) -> str:
         return repr(text)[1:-1]
 
 
-@pytest.mark.sweep(12)
+@pytest.mark.sweep(312)
 @pytest.mark.parametrize(
     ("command", "option", "action"),
     options(),

@@ -376,6 +376,7 @@ def test_a_speed_without_equal_texts_is_none(bench: Callable[..., pd.DataFrame])
     assert readable(part).splitlines()[3].endswith("| failed |")
 
 
+@pytest.mark.slow
 def test_nothing_measured_is_an_error(bench: Callable[..., pd.DataFrame]) -> None:
     said = "^no cell could be measured; the first failed because window=2 is smaller"
     with pytest.raises(ValueError, match=said):
@@ -464,6 +465,7 @@ def test_a_recorded_run_that_writes_other_texts_has_no_speed(
 # Baselines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_baselines_write_what_the_target_writes_alone(name: str) -> None:
     pair = make_pair(name)
@@ -551,6 +553,7 @@ def test_a_turn_is_timed_without_those_of_the_others(
     assert max(seconds[[0, 1, 4]]) < slept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("turns", "from_round", "error", "said"),
     [
@@ -614,6 +617,7 @@ def test_what_is_compiled_is_warmed_up_on_all_prompts(
     assert seen == {"inplace": 3, "inplace:compile=true": 5}
 
 
+@pytest.mark.slow
 def test_a_warm_up_that_fails_alone_says_why_the_memory_is_unknown(
     bench: Callable[..., pd.DataFrame], monkeypatch: pytest.MonkeyPatch
 ) -> None:

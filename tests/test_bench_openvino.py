@@ -124,6 +124,7 @@ def test_drafts_come_from_the_pairs_draft_model(pipelines: list[tuple[Any, Pipel
     assert {config.num_assistant_tokens for config in pipeline.configs} == {5}
 
 
+@pytest.mark.slow
 def test_what_it_cannot_do_is_said_in_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = make_pair("llama")
     grid = Grid(("autoregressive", "openvino"), (2,), (3,), (4,), repetitions=1)

@@ -124,6 +124,7 @@ def test_a_mask_that_cannot_be_seen_is_suspected_if_all_else_is_right(monkeypatc
     assert "the mask is odd" in report.notes[0]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("spare", "is_enough"), [(-1, True), (-2, False)])
 def test_the_slots_of_exercise_1_are_enough_and_no_fewer(spare, is_enough):
     """A row needs prompt + budget - 1 + K slots, as the check says; here with a budget of 1."""
@@ -171,6 +172,7 @@ def test_a_decoder_that_never_ends_is_ended():
     assert "may never end" in outcome.error
 
 
+@pytest.mark.slow
 def test_outputs_that_are_no_texts_are_refused():
     for outputs in (7, [7], [[1], [2]]):
         with pytest.raises(WrongAnswerError):

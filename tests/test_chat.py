@@ -43,7 +43,7 @@ def check_turns(pair: sv.Pair, talk: sv.Chat, turns: int, **run: Any) -> None:
             assert talk.tokens(name) == histories[name]
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize("keep", ["all", "prompt", "none"])
 @pytest.mark.parametrize("strategy", VALID)
 def test_the_text_is_that_of_every_turn_from_scratch(keep: str, strategy: str) -> None:
@@ -74,6 +74,7 @@ def test_other_options(options: dict[str, Any]) -> None:
     check_turns(pair, sv.chat(pair, **RUN | options), 3, **options)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("kind", ["eagle3", "clover"])
 def test_a_head_finds_its_features(kind: str) -> None:
     """It accepts as many drafts as from scratch, which it could not without them."""

@@ -85,6 +85,7 @@ def test_first_divergence_and_partial_match(
     assert partial_match(tokens, reference) == partial
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("strategy", VALID)
 def test_valid_strategies_match(
     strategy: str, pair: sv.Pair, prompts: list[list[int]], reference: Result
@@ -100,7 +101,7 @@ def test_valid_strategies_match(
     )
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_bug_is_a_bug_and_is_named(fault: str, reference: Result) -> None:
     comparison = sv.compare(run_broken(fault), reference)
@@ -291,6 +292,7 @@ def test_read_is_what_the_model_says(name: str, prompts: list[list[int]]) -> Non
         np.testing.assert_allclose(said.chosen, logits[range(5), new], atol=1e-5)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_noise_is_none_in_float64_and_little_in_float32(
     name: str, prompts: list[list[int]]
@@ -392,6 +394,7 @@ def test_traces_are_compared_like_results(reference: Result) -> None:
     assert whole.summary.equals(records.summary)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("coupling", "cause"), [("gumbel", UNKNOWN), ("rejection", "")])
 def test_sampled_runs_are_compared_by_their_tokens(
     coupling: str, cause: str, pair: sv.Pair, prompts: list[list[int]]

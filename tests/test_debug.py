@@ -102,6 +102,7 @@ def names(cases: tuple[Broken, ...]) -> list[str]:
 
 
 # One of them is enough in a hurry: the solutions of 16_debug find and mend the same faults.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [BROKEN[0], *(pytest.param(case, marks=pytest.mark.slow) for case in BROKEN[1:])],
@@ -149,6 +150,7 @@ def test_eos_among_accepted_drafts_is_found() -> None:
     assert report.is_right
 
 
+@pytest.mark.slow
 def test_a_sampler_whose_forwards_are_right_may_sample_wrongly() -> None:
     """The right sampler fails one run in a million; both draws are seeded."""
     with sv.watch(pair().target, pair().draft) as watched:

@@ -35,14 +35,14 @@ def test_right_decoders_agree_with_generate(case):
     assert run(case, EOS).outputs == reference(EOS)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(24)
 @pytest.mark.parametrize("case", WRONG_TEXT, ids=case_id)
 def test_faults_change_the_text(case):
     eos = EOS if case.needs_eos else ()
     assert run(case, eos).outputs != reference(eos)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("case", SLOW, ids=case_id)
 def test_slow_decoders_are_right_and_cost_more(case):
     slow = run_once(case.name)
@@ -101,6 +101,7 @@ def test_right_sampling_has_the_targets_distribution():
     assert first_token_p_value(SAMPLED[0]) > 1e-3
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("case", SAMPLED[1:], ids=case_id)
 def test_wrong_sampling_has_another_distribution(case):
     assert first_token_p_value(case) < 1e-6

@@ -34,7 +34,7 @@ def with_output(request: int, output: list[int]) -> Trace:
     return replace(TRACE, requests=flatten_requests(PROMPTS, outputs, [7, 9, 9]))
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(
     ("rule", "cause"),
     [

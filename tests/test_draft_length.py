@@ -84,7 +84,7 @@ def decoded(**options: Any) -> sv.Result:
 # ---- the text ----
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(28)
 @pytest.mark.parametrize(
     "drafter",
     DRAFTERS,
@@ -221,7 +221,7 @@ def test_under_rejection_the_distribution_stays(bonus: bool) -> None:
 # ---- the record ----
 
 
-@pytest.mark.sweep(9)
+@pytest.mark.sweep(18)
 @pytest.mark.parametrize(
     ("strategy", "drafter"), in_turn(DRAFTING, ["model", "lookup"], every=2), ids=named
 )
@@ -286,6 +286,7 @@ def test_learn_is_called_under_decode_too() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",
     [

@@ -212,6 +212,7 @@ def accepted_drafts() -> np.ndarray:
     return np.array([accepted.to_numpy()[:ROUNDS] for _, accepted in entries])
 
 
+@pytest.mark.slow
 def test_drafts_are_accepted_at_the_given_rates():
     """Chernoff's bound for N draws at rate r: P(|KL(measured, r)| > x) <= 2 exp(-N x).
 

@@ -480,6 +480,7 @@ def test_on_cuda_what_the_allocator_keeps_for_later_is_no_memory_of_a_run(
     assert meter.peak_mb == 9 - 4 + 3
 
 
+@pytest.mark.slow
 def test_a_stored_table_is_judged_like_the_one_in_memory(
     measured: tuple[pd.DataFrame, Path],
 ) -> None:

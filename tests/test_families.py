@@ -18,13 +18,14 @@ QUICK = {
 }
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_family_is_judged(name: str) -> None:
     outcomes = families.judge_both(name, "eager")
     assert outcomes[0].outcome == QUICK[name]
 
 
+@pytest.mark.slow
 def test_a_refused_family_is_tried_with_full_attention() -> None:
     assert [each.outcome for each in families.judge_both("mistral", "sdpa")] == ["refused", "exact"]
     assert [each.outcome for each in families.judge_both("bert", "sdpa")] == ["refused", "exact"]

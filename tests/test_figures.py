@@ -20,6 +20,7 @@ def tiny_pair(monkeypatch):
     monkeypatch.setattr(figures, "NEW_TOKENS", 6)
 
 
+@pytest.mark.slow
 def test_each_strategy_gets_its_pictures_and_its_page(tiny_pair, monkeypatch, tmp_path):
     asked = []
     for kind in ("png", "svg"):

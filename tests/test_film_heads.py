@@ -65,6 +65,7 @@ def beyond(trace: Trace, number: int, row: int) -> np.ndarray:
 # --- the record ---
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "medusa"])  # which has no K/V
 def test_sources_are_those_that_the_engine_handed_to_the_head(kind, monkeypatch):
     """Counted where the head is called to draft, apart from the record."""
@@ -143,6 +144,7 @@ def test_replays_keep_the_source_of_each_slot(kind):
 # --- the film ---
 
 
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @with_guesses
 def test_guessed_slots_are_what_the_head_was_fed_behind_the_pending_token(kind, strategy):

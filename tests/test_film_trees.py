@@ -81,6 +81,7 @@ every_run = pytest.mark.parametrize("name", RUNS)
 valid_run = pytest.mark.parametrize("name", VALID)
 
 
+@pytest.mark.slow
 def test_the_runs_hold_what_the_tests_are_about():
     """Branches that are left, moves of the target's K/V, and holes between accepted drafts."""
     for name in RUNS:

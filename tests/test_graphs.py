@@ -111,7 +111,7 @@ def right(name: str = "llama", device: str = "cpu") -> list[list[int]]:
     return generate_alone(make_pair(name, device=device).target, make_prompts()[:5], NEW_TOKENS)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     ("name", "strategy"),
     [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in [*CASES, *OTHER_CLASSES])],

@@ -452,6 +452,7 @@ def test_weights_that_do_not_fit_are_refused_by_their_name(tmp_path):
     bias = {"midlayer.self_attn.q_proj.bias": torch.zeros(32)}
     wrong = {
         "d2t,": {"d2t": None, "t2d": None},
+        "d2t, ": {"d2t": None, "t2d": None, "lm_head.weight": None},
         "d2t in": {"d2t": moved},
         "d2t": {"d2t": twice},
         "d2t:": {"d2t": weights["d2t"][:-1]},
@@ -490,7 +491,9 @@ def write_medusa(folder: Path) -> Path:
             published[f"{i}.{j}.linear.weight"] = weights[f"{name}.weight"]
             published[f"{i}.{j}.linear.bias"] = weights[f"{name}.bias"]
         published[f"{i}.{depth}.weight"] = lm_head.clone()
-    config = {"medusa_num_heads": STEPS, "medusa_num_layers": depth}
+    # Some hold the target's own settings too, on which the heads do not depend.
+    config = {"num_hidden_layers": 32, "attention_bias": True, "hidden_act": "gelu"}
+    config |= {"medusa_num_heads": STEPS, "medusa_num_layers": depth}
     return write(folder, published, config, "medusa_lm_head")
 
 

@@ -41,7 +41,7 @@ def accepted(run: Run) -> list[list[tuple[int, int]]]:
 DRAFTING = [(kind, kind) for kind in KINDS] + [("eagle3", "static_tree"), ("clover", "tree")]
 
 
-@pytest.mark.sweep(9)
+@pytest.mark.sweep(18)
 @pytest.mark.parametrize(("kind", "drafter"), DRAFTING)
 def test_replayed_phases_accept_the_same_drafts(kind, drafter):
     # To trace a round takes seconds, and each number of rows is traced again.

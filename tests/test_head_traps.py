@@ -343,7 +343,7 @@ PUBLISHED = [
         published,
         "load_file",
         heads_one_on,
-        files.test_published_medusa_heads_draft_the_same,
+        partial(files.test_published_medusa_heads_draft_the_same, False),
     ),
     Trap(
         "layers by inputs",
@@ -362,7 +362,7 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("trap", PUBLISHED, ids=str)
 def test_a_mistake_in_a_published_head_is_found(
     trap: Trap, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -421,6 +421,7 @@ def chances(kind: str) -> float:
     return float(chisquare(observed, wanted).pvalue)
 
 
+@pytest.mark.slow
 def test_drafts_of_a_rounded_q_bias_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounded to wholes, so that 2000 texts show it.
 

@@ -26,7 +26,7 @@ def grown(base: str, kind: str = "tree", **options: Any) -> Drafter:
 STRATEGIES = ("inplace", "masking", "eqspec", "exspec", "rollback")
 
 
-@pytest.mark.sweep(24)
+@pytest.mark.sweep(48)
 @pytest.mark.parametrize(
     ("strategy", "base", "kind"), in_turn(STRATEGIES, BASES, ["tree", "static_tree"], every=2)
 )

@@ -62,6 +62,7 @@ def test_the_text_is_the_targets_own(kind, strategy):
         assert max(map(max, accepted(result))) > 0, "no draft was ever accepted"
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_text_is_the_targets_own_in_float64(kind):
     name = list(CLASSES)[KINDS.index(kind) % len(CLASSES)]

@@ -126,6 +126,7 @@ def test_a_study_that_was_killed_goes_on_with_the_next_training(
     assert next(calls) == 7  # nothing was trained
 
 
+@pytest.mark.slow
 def test_what_lies_in_the_folder_must_be_of_the_same_study(
     toy: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -373,7 +373,7 @@ def test_numbers_may_be_numpys_own(pair, prompts):
     assert numpys.tokens == plain.tokens
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("strategy", ["autoregressive", "eqspec", "inplace"])
 def test_the_callers_order_is_kept_whatever_the_batch(strategy, pair, prompts):
     """Duplicates and one-token prompts among them; rows finish in another order than they came."""

@@ -215,6 +215,7 @@ def test_a_fault_is_named_first_in_its_row_and_round(name: str, kind: str) -> No
         assert set(table["row"][table["rule"] == kind]) == {1}
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_fault_in_all_rows_from_the_start_is_named_in_all(kind: str) -> None:
     trace = recorded("eqspec", break_invariant=kind)
@@ -561,6 +562,7 @@ def test_checking_a_saved_record_brings_no_torch(tmp_path: Path) -> None:
 # Deep: the forwards once more.
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("model", "dtype"),
     [("gpt2", torch.float32), ("qwen3", torch.float64), ("glm4", torch.bfloat16)],
@@ -573,6 +575,7 @@ def test_deep_allows_for_rounding_and_no_more(model: str, dtype: torch.dtype) ->
         assert any("fresh prefill" in each.found for each in found) == (kind is not None)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["eqspec", "exspec", "masking"])
 def test_deep_finds_slipped_kv_where_the_record_finds_it(name: str) -> None:
     trace = fault(name, "kv")

@@ -198,6 +198,7 @@ def test_two_runs_are_shown_side_by_side_and_replace_the_last(form):
     assert first.comm is None  # closed
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("temperature", [0, 0.7])
 def test_acceptance_belongs_to_the_synthetic_drafter(form, temperature):
     """Draft j is right with chance r if all before it are; only this drafter has an acceptance."""
@@ -212,6 +213,7 @@ def test_acceptance_belongs_to_the_synthetic_drafter(form, temperature):
     assert form.fields["acceptance"].disabled
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("acceptance", "drafts"), [(0, 0), (1, 3)])
 def test_acceptance_of_0_and_of_1(form, acceptance, drafts):
     form.fields["drafter"].value, form.fields["acceptance"].value = "synthetic", acceptance

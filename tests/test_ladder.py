@@ -61,6 +61,7 @@ def without_times(table: pd.DataFrame) -> pd.DataFrame:
     return table.drop(columns="cpu_s", errors="ignore")
 
 
+@pytest.mark.slow
 def test_the_ladder_has_every_size_at_every_mark(toy: Callable[..., Any], tmp_path: Path) -> None:
     tables, conditions = toy(tmp_path)
     drafts = tables["drafts"]
@@ -85,6 +86,7 @@ def test_the_ladder_has_every_size_at_every_mark(toy: Callable[..., Any], tmp_pa
     assert conditions["shipped"]["length_k4"] == pytest.approx(shipped["length"].iloc[3], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_branches_leave_one_trunk(toy: Callable[..., Any], tmp_path: Path) -> None:
     """A trunk is what it would be without branches, and a branch changes it."""
     toy(tmp_path / "both", sizes=["1x64"])
@@ -133,6 +135,7 @@ def check_held_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(before, after), "windows of files that are held out"
 
 
+@pytest.mark.slow
 def test_all_sizes_read_the_same_and_nothing_that_is_held_out(
     toy: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +172,7 @@ def test_a_ladder_that_was_killed_goes_on_in_the_middle_of_a_draft(
     toy(folder)  # trains nothing
 
 
+@pytest.mark.slow
 def test_counts_of_another_study_are_refused(toy: Callable[..., Any], tmp_path: Path) -> None:
     toy(tmp_path, sizes=["1x64"], marks=[64])
     with pytest.raises(ValueError, match=r"1x64-64\.json.* is of another study; remove it, or"):

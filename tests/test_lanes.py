@@ -90,7 +90,7 @@ def check_lanes(result: sv.Result):
     assert {request for request, count in seen.items() if count == 2} <= moved
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(24)
 @pytest.mark.parametrize("count", [2, pytest.param(14, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", SAMPLINGS)
 @pytest.mark.parametrize("name", ALONE)
@@ -112,7 +112,7 @@ def test_any_interleaving_writes_the_text_of_one_lane(name, kind, count):
     assert handovers > 0 or name == "exspec"
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("kind", ["greedy", "gumbel"])
 def test_rollback_cuts_each_lane_to_its_own_minimum(kind):
     whole = in_one("rollback", kind)
@@ -156,7 +156,7 @@ def test_every_option_keeps_its_text(variant):
         check_lanes(result)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])
 def test_rows_take_the_features_of_a_head_along(kind):
     """Without them a head would draft from zeros: fewer accepted drafts, same text."""
@@ -173,7 +173,7 @@ def test_rows_take_the_features_of_a_head_along(kind):
     assert moved > 0
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("lever", ["slab_block", "draft_window", "prefill_tokens"])
 def test_levers_hold_in_each_lane(lever, monkeypatch):
     """A row that changes lanes may need larger slabs there, and leaves its window behind."""
@@ -396,7 +396,7 @@ def test_rows_that_change_lanes_are_not_prefilled(monkeypatch):
     assert max(counted) <= 3 * (longest - 1)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("threads", [False, True])
 def test_an_interrupt_keeps_what_is_done(threads, tmp_path, monkeypatch):
     """Interrupt a forward, or a consumer of events, anywhere in either lane."""

@@ -39,7 +39,7 @@ def test_every_strategy(name: str, levers: sv.Levers) -> None:
     assert result.tokens == generate_one_by_one()
 
 
-@pytest.mark.sweep(24)
+@pytest.mark.sweep(48)
 @pytest.mark.parametrize("name", ["eqspec", "exspec"])
 @pytest.mark.parametrize("levers", LEVERS.values(), ids=LEVERS)
 def test_the_text_is_that_without_levers(name: str, levers: sv.Levers) -> None:
@@ -47,7 +47,7 @@ def test_the_text_is_that_without_levers(name: str, levers: sv.Levers) -> None:
     assert result.tokens == generate_one_by_one()
 
 
-@pytest.mark.sweep(12)
+@pytest.mark.sweep(24)
 @pytest.mark.parametrize("levers", LEVERS.values(), ids=LEVERS)
 def test_learned_positions(levers: sv.Levers) -> None:
     result = generate(make_pair("gpt2"), make_prompts(), strategy="eqspec", levers=levers, **RUN)
@@ -83,7 +83,7 @@ def test_sampling_with_gumbel_draws_the_same_text(levers: sv.Levers) -> None:
     assert found.tokens == expected.tokens
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", ["chunks of 5", "two rows", "blocks of 7"])
 def test_sampling_with_rejection_draws_the_same_sample(name: str) -> None:
     """These levers change nothing of what is drafted, so the same draws decide."""
@@ -93,7 +93,7 @@ def test_sampling_with_rejection_draws_the_same_sample(name: str) -> None:
     assert found.tokens == expected.tokens
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("name", ["chunks of 5", "no logits", "two rows", "blocks of 7"])
 def test_rounds_are_the_same_and_records_are_in_step(name: str) -> None:
     levers = LEVERS[name]

@@ -251,6 +251,7 @@ def test_a_path_that_is_no_file_is_refused(tmp_path):
             sv.read_log(path)
 
 
+@pytest.mark.slow
 def test_any_damage_is_refused_or_read(tmp_path):
     """Bytes are changed, cut out and doubled at random, from a fixed seed."""
     path = tmp_path / "damaged.jsonl"

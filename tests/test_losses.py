@@ -87,7 +87,7 @@ def wasted(result: sv.Result) -> pd.Series:
 # ---- the text and the record ----
 
 
-@pytest.mark.sweep(20)
+@pytest.mark.sweep(40)
 @pytest.mark.parametrize(("loss", "size", "drafter"), lossy_runs())
 def test_no_loss_changes_the_text_or_breaks_an_invariant(
     loss: tuple[str, dict[str, Any]], size: tuple[int, int, tuple[int, ...]], drafter: Any
@@ -108,7 +108,7 @@ def test_no_loss_changes_the_text_or_breaks_an_invariant(
         sv.step_through(result.trace)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(
     ("name", "strategy", "batch_size"),
     [
@@ -130,7 +130,7 @@ def test_as_published_writes_the_same_text_with_every_class(
     assert result.tokens == generate_one_by_one(name, torch.float32, NEW_TOKENS)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     ("name", "loss"), [("eqspec", "bonus"), ("eqspec", "as_published"), ("exspec", "as_published")]
 )
@@ -144,6 +144,7 @@ def test_sampled_texts_are_the_same_under_gumbel(name: str, loss: str) -> None:
 # ---- what each one costs ----
 
 
+@pytest.mark.slow
 def test_without_a_bonus_a_full_acceptance_gains_k() -> None:
     result = run(sv.strategy("eqspec", bonus=False), num_draft_tokens=2)
     rows = result.rows
@@ -175,6 +176,7 @@ def test_k_shrinks_to_the_smallest_budget_of_the_batch() -> None:
     assert wasted(result)["mean_draft_tokens"] < 5
 
 
+@pytest.mark.slow
 def test_a_draft_without_a_cache_reads_everything_again() -> None:
     kept = run("eqspec")
     lossy = run("eqspec", NO_CACHE)
@@ -191,6 +193,7 @@ def test_a_draft_without_a_cache_reads_everything_again() -> None:
     assert lossy.meta["keep_draft"] is False
 
 
+@pytest.mark.slow
 def test_a_deep_check_still_sees_what_the_target_holds() -> None:
     """That a draft keeps nothing must not hide a broken target."""
     broken = run(sv.strategy("eqspec", break_invariant="kv", from_round=1), NO_CACHE)
@@ -198,11 +201,13 @@ def test_a_deep_check_still_sees_what_the_target_holds() -> None:
     assert {found.model for found in sv.check_invariants(broken.trace)} == {"target"}
 
 
+@pytest.mark.slow
 def test_finished_rows_stay_in_a_static_batch() -> None:
     assert wasted(run(sv.strategy("eqspec", refill=False)))["idle_rows"] > 0
     assert wasted(run("eqspec"))["idle_rows"] == 0
 
 
+@pytest.mark.slow
 def test_a_fallback_that_drops_the_cache_reads_whole_batches_again() -> None:
     kept = run(sv.strategy("exspec", window=6))
     lossy = run(sv.strategy("exspec", window=6, drop_cache=True))
@@ -224,6 +229,7 @@ def test_a_fallback_that_drops_the_cache_reads_whole_batches_again() -> None:
         assert set(rows["request"][here & (prompt_tokens > 1)]) <= requests
 
 
+@pytest.mark.slow
 def test_groups_by_padded_length_end_in_one_column_and_are_ragged() -> None:
     """A grouped round may hold rows of different length, and moves nothing."""
     trace = run(sv.strategy("exspec", window=10, group_by="padded"), batch_size=2).trace
@@ -317,6 +323,7 @@ def test_the_table_is_that_of_single_runs(pair: sv.Pair, prompts: list[list[int]
     assert conditions | said | {"max_new_tokens": 8} == conditions
 
 
+@pytest.mark.slow
 def test_what_writes_another_text_has_no_speed(
     pair: sv.Pair, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,7 +137,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sweep(9)
+@pytest.mark.sweep(18)
 @pytest.mark.parametrize(("name", "dtype", "longest", "vocabulary"), CASES)
 def test_peak_is_within_5_per_cent_of_what_tensors_held_on_a_cpu(
     name: str, dtype: str, longest: int, vocabulary: int
@@ -183,7 +183,7 @@ def test_peak_with_a_head_is_within_5_per_cent(kind: str, name: str, dtype: str)
     assert predicted == pytest.approx(held.peak_bytes, rel=0.05)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("kind", ["eagle3", "clover", "medusa"])
 def test_peak_with_a_head_is_within_5_per_cent_where_logits_count(kind: str) -> None:
     pair = with_head(make_pair(scale=2, vocabulary=4999), kind)

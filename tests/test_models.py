@@ -144,6 +144,7 @@ CHANGING = {
 }
 
 
+@pytest.mark.sweep(19)
 @pytest.mark.parametrize("name", CHANGING)
 def test_settings_that_only_generate_applies_are_named(name: str) -> None:
     pair = sv.Pair(tiny("llama"), tiny("llama"))

@@ -124,7 +124,7 @@ ALONE = [
 ]
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize(("name", "kind"), ALONE)
 def test_a_row_ends_at_non_finite_target_logits(name, kind):
     """Three rows serve twelve prompts, so that others reuse the slots of a row that ended."""
@@ -151,7 +151,7 @@ def test_static_batches_fixed_shapes_and_other_drafters(options):
     check("NaN in the K/V", **options)
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("name", VALID[1:])
 def test_a_non_finite_draft_changes_no_text(name):
     """Its proposals are still tokens that the target verifies; the text is the target's own."""

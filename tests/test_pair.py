@@ -210,6 +210,7 @@ def pad(model: PreTrainedModel, more: int) -> PreTrainedModel:
     return padded
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("strategy", ["eqspec", "inplace"])
 def test_a_drafts_padding_is_never_proposed(strategy, prompts):
     """Use a draft that equals the target, except that it prefers its padding to any other token.
@@ -344,6 +345,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_classes_of_known_pairs_from_folders(name, tmp_path):
     """Use tiny models of the same classes.
@@ -373,6 +375,7 @@ def test_repr_is_one_short_line(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_device_map_places_the_target_and_the_draft_beside_it(tmp_path):
     pytest.importorskip("accelerate", reason="device_map needs accelerate")
     target, draft = save(tmp_path / "target"), save(tmp_path / "draft", num_hidden_layers=1)
@@ -403,6 +406,7 @@ def test_a_target_whose_weights_wait_elsewhere():
     check_text(pair, plain.target, ("eqspec",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
 def test_a_target_whose_last_layer_lies_on_the_cpu(device):
     """The model is laid out as accelerate does it over several GPUs.

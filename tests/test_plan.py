@@ -136,7 +136,7 @@ def test_the_measured_peak_is_within_2_per_cent_of_the_plan(
     assert found == pytest.approx(modelled, rel=0.02)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec", "autoregressive"])
 def test_the_text_is_the_same_under_any_budget(strategy: str) -> None:
     pair = make_tiny_pair("llama")

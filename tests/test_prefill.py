@@ -70,7 +70,7 @@ def forwards(trace: sv.Trace) -> int:
     return len(set(places))
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec", "masking", "rollback", "exspec"])
 def test_a_run_reads_long_and_short_prompts_apart_and_stays_in_step(
     strategy: str, monkeypatch: pytest.MonkeyPatch

@@ -120,7 +120,7 @@ SELECTORS = (
 )
 
 
-@pytest.mark.sweep(20)
+@pytest.mark.sweep(40)
 @pytest.mark.parametrize(
     ("selector", "strategy", "sampling"),
     in_turn(SELECTORS, [*VALID, sv.strategy("eqspec", refill=False)], [None, SAMPLED], every=2),
@@ -221,6 +221,7 @@ def test_feeds_are_packed_where_enough_is_left_out() -> None:
     assert packing.unpack(packing.pack(values))[1].equal(values[1])
 
 
+@pytest.mark.slow
 def test_a_run_packs_its_verifications(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that differ much in width; the text and the record are those of the rectangle."""
     packed = []
@@ -248,7 +249,7 @@ def test_a_run_packs_its_verifications(monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.array_equal(values, result.trace.feeds[name])
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec"])
 @pytest.mark.parametrize(
     "selector", [sv.selector("tetris", extra=2), sv.selector("threshold", at_least=0.5)]
@@ -283,7 +284,7 @@ def test_no_row_waits_longer_than_it_may(embedded: sv.Pair) -> None:
     assert waits[2] <= 2 < waits[None]
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize(
     "options",
     [

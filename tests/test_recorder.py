@@ -47,7 +47,7 @@ def entries(trace: Trace) -> Iterator[dict[str, int]]:
         yield dict(zip(names, values, strict=True))
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(16)
 @each_run
 def test_recording_changes_nothing(name, refill):
     plain, kept = run(name, refill, record=False), run(name, refill)
@@ -87,6 +87,7 @@ def test_what_was_emitted_adds_up_to_the_result(name, refill):
     assert [trace.prompt(i) for i in range(trace.num_requests)] == make_prompts()
 
 
+@pytest.mark.sweep(4)
 @each_run
 def test_drafts_and_probabilities_fit_together(name, refill):
     """Ties included: after the prompt [0], whose embedding is zero, all tokens are equal."""

@@ -94,7 +94,7 @@ def test_texts_are_those_of_generate(name, model):
         assert decode(name, model, B, K) == reference(model)[:B], (B, K)
 
 
-@pytest.mark.sweep(10)
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize("model", ["llama", "qwen3", "gpt2", "falcon"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_library_writes_what_the_decoder_writes(name, model, monkeypatch):
@@ -115,7 +115,7 @@ def test_the_library_writes_what_the_decoder_writes(name, model, monkeypatch):
         assert run.tokens == expected, strategy
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_any_batch_size(name):
     for B in range(1, 9):
@@ -207,7 +207,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize(("name", "line", "instead", "finding"), MISTAKES)
 def test_the_audit_finds_a_mistake(name, line, instead, finding):
     assert source(name).count(line) == 1

@@ -91,6 +91,7 @@ def test_copied_bytes_are_those_of_the_table_of_rounds(name):
     assert told == (table["realigned_bytes"] + table["compacted_bytes"]).tolist()
 
 
+@pytest.mark.sweep(7)
 @every_run
 def test_the_rows_that_k_v_is_copied_into_are_marked(name):
     trace = recorded(name)

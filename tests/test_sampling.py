@@ -135,7 +135,7 @@ def test_the_enumeration_is_one_worth_testing_against():
 
 
 # Strategies that emit the same tokens need one look at their distribution; those tests follow.
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(9)
 @pytest.mark.parametrize(
     ("strategy", "coupling", "k"),
     [
@@ -170,6 +170,7 @@ def test_under_gumbel_padding_does_not_change_a_sample():
         assert generate(pair, make_prompts(), strategy=strategy, **run).tokens == expected, strategy
 
 
+@pytest.mark.slow
 def test_under_rejection_strategies_with_the_same_rounds_emit_the_same_tokens():
     for number, strategy in enumerate(SAME_ROUNDS):
         k = 1 + number % 3
@@ -177,7 +178,7 @@ def test_under_rejection_strategies_with_the_same_rounds_emit_the_same_tokens():
     assert sample("inplace", "rejection", 1) != sample("inplace", "rejection", 3)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @each_coupling
 @pytest.mark.parametrize(
     "options",
@@ -207,7 +208,7 @@ def one_noise_for_all_places(original: Any) -> Any:
     return lambda self, request, index, size: original(self, request, 0, size)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("coupling", "place", "name", "wrong"),
     [
@@ -289,6 +290,7 @@ def test_under_rejection_another_k_draws_other_numbers():
     assert other != sampled_alone("inplace", params)
 
 
+@pytest.mark.sweep(2)
 @each_coupling
 def test_a_text_depends_on_seed_and_place_alone(coupling, prompts):
     params = sv.SamplingParams(1.5, coupling=coupling)
@@ -308,6 +310,7 @@ def test_a_text_depends_on_seed_and_place_alone(coupling, prompts):
     assert len({str(tokens) for tokens in [expected, *others]}) == 5
 
 
+@pytest.mark.sweep(2)
 @each_coupling
 def test_a_temperature_near_zero_is_greedy(coupling):
     """The prompt whose embedding is zero is left out: there all tokens are equally likely."""
@@ -346,6 +349,7 @@ def test_a_device_without_float64_is_refused(pair, monkeypatch):
 # ---- what is recorded ----
 
 
+@pytest.mark.sweep(2)
 @each_coupling
 def test_a_record_holds_what_the_models_said_before_warping(coupling, tmp_path):
     pair = make_pair("llama")
@@ -635,6 +639,7 @@ def test_gumbel_draws_each_noise_once_and_keeps_no_more_than_a_round(monkeypatch
 # ---- how many drafts are accepted ----
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("distance", [0.0, 1.0])
 def test_acceptance_is_what_the_total_variation_allows(distance):
     """Rejection 1 - TV, gumbel from (1 - TV) / (1 + TV) to 1 - TV, within 0.025.

@@ -397,6 +397,7 @@ def test_what_cannot_be_selected_is_refused(options: dict[str, Any], message: st
         generate(make_pair("llama"), make_prompts(), max_new_tokens=4, **options)
 
 
+@pytest.mark.slow
 def test_a_selector_of_ones_own_needs_no_registration() -> None:
     """The example of CONTRIBUTING.md."""
     cautious = example("Cautious")(ahead=1)

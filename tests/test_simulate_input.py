@@ -278,7 +278,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return paths
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("question", [None, "grouping", "latency", "refill"])
 def test_the_command_prints_and_writes(
     question: str | None,

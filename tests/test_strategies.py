@@ -154,6 +154,7 @@ def test_masking_moves_nothing_and_leaves_holes():
     assert trace.holes["feed"].size
 
 
+@pytest.mark.slow
 def test_masking_makes_room_when_rows_come_and_go():
     """With refill the columns of rows that left are dropped when the slab is full."""
     run = {"strategy": "masking", "batch_size": 3, "max_new_tokens": 6, "record": True}
@@ -238,7 +239,7 @@ def test_sorted_prompts_come_back_in_the_callers_order(expected):
 # how they fail
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 @pytest.mark.parametrize(
     "strategy",
@@ -277,7 +278,7 @@ def test_a_bonus_from_the_draft_keeps_the_mismatch_and_nothing_after_full_accept
 
 
 # test_invariants has every strategy with every kind.
-@pytest.mark.sweep(12)
+@pytest.mark.sweep(24)
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

@@ -182,7 +182,7 @@ SELECTORS = {
 }
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize(
     ("selector", "name"),
     [(name, "inplace") for name in SELECTORS]

@@ -59,6 +59,7 @@ def test_torch_keeps_its_number_between_events_and_afterwards(ends: str) -> None
     assert torch.get_num_threads() == 2
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_a_run_computes_with_the_number_that_is_given(num_threads: int) -> None:
     pair = make_pair("llama")
@@ -84,6 +85,7 @@ def test_other_numbers_are_refused(value: object) -> None:
         sv.generate(make_pair("llama"), PROMPTS, num_threads=value)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("before", "set_by_user", "policy"),
     [("", None, "PASSIVE"), ("", "ACTIVE", "ACTIVE"), ("import torch", None, "None")],

@@ -84,6 +84,7 @@ def test_the_schema_refuses_other_events(event):
         check_trace_events({"traceEvents": [event]})
 
 
+@pytest.mark.slow
 def test_the_file_for_tracers_has_every_phase(tmp_path):
     result = generate(make_pair("llama"), make_prompts(), lanes=2, **RUN)
     result.to_chrome_trace(tmp_path / "run.json")
@@ -161,6 +162,7 @@ def test_the_chart_refuses_what_it_cannot_draw():
     check_refusal(lambda: gantt(table.iloc[:0]), "table must have a phase")
 
 
+@pytest.mark.slow
 def test_a_step_through_shows_one_lane(monkeypatch):
     """The rule: a lane's record is stepped through on its own."""
     monkeypatch.setattr(workers, "_cores", lambda: 1)

@@ -399,7 +399,7 @@ def test_rounds_are_counted_as_a_decoder_makes_them() -> None:
     assert count_rounds([]) == 0
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("kind", in_turn(KINDS, every=2))
 def test_the_measured_length_is_that_of_drafting_token_by_token(
     kind: str, target: LlamaForCausalLM, tmp_path: Path
@@ -588,14 +588,14 @@ def test_a_wrong_order_for_heads_is_refused_in_one_sentence(
 ) -> None:
     out = tmp_path / "x"
     cases = {
-        "--heads eagle9": "heads='eagle9' is unknown; ",
-        "--heads eagle3 --heads eagle3": "heads must be different, got eagle3 eagle3",
-        "--heads eagle3 --head-steps 0": "head_steps[0] must be an int >= 1, got 0",
-        "--heads eagle3 --head-steps 1 --head-steps 2": "head_steps must be given once or 1 times",
+        "--heads eagle9": "--heads 'eagle9' is unknown; ",
+        "--heads eagle3 --heads eagle3": "--heads must be different, got eagle3 eagle3",
+        "--heads eagle3 --head-steps 0": "--head-steps must be an int >= 1, got 0",
+        "--heads eagle3 --head-steps 1 --head-steps 2": "--head-steps must be given once or",
         "--head-steps 5": "--head-steps needs a head; give --heads too",
         "--heads medusa --target-steps 5": "--target-steps is of the pair's training",
         "--heads medusa --compile": "--compile is of the pair's training",
-        "--heads medusa --device gpu": "device='gpu' is unknown",
+        "--heads medusa --device gpu": "--device 'gpu' is unknown",
     }
     for given, said in cases.items():
         assert main(["train", "--out", str(out), *given.split()]) == 2

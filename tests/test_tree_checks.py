@@ -150,6 +150,7 @@ def test_a_biased_judge_is_named() -> None:
         assert not result.trace.meta["valid"]
 
 
+@pytest.mark.sweep(9)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec", "masking"])
 def test_no_query_of_a_correct_run_is_drawn_as_wrong(strategy: str, drafter: str) -> None:

@@ -15,6 +15,7 @@ TREES = [sv.drafter("tree", depth=3), sv.drafter("static_tree")]
 each_tree = pytest.mark.parametrize("drafter", TREES, ids=["tree", "static tree"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "drafter",
     [pytest.param(TREES[0], marks=pytest.mark.slow), TREES[1]],

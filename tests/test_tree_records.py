@@ -23,7 +23,7 @@ OTHERS = (
 )
 
 
-@pytest.mark.sweep(9)
+@pytest.mark.sweep(18)
 @pytest.mark.parametrize(
     ("strategy", "sampling"),
     in_turn([*STRATEGIES, *OTHERS], [None, GUMBEL, sv.SamplingParams(1.0)], every=3),

@@ -236,7 +236,7 @@ def test_drafts_that_a_draft_model_has_not_kept_are_read_again(strategy: str) ->
     np.testing.assert_allclose(found["draft_logprob"], right["draft_logprob"], atol=1e-5)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @each_drafter
 def test_strategies_that_gain_all_accept_the_same(drafter: Any) -> None:
     found = []
@@ -292,7 +292,7 @@ def test_only_accepted_drafts_move_that_were_not_in_place(strategy: Strategy) ->
         assert set(trace.moves["phase"].tolist()) <= {ACCEPT, SCHEDULE}
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @each_drafter
 def test_masking_moves_nothing_of_the_target(drafter: Any) -> None:
     """In one static batch, where no row trades places and no column is dropped."""

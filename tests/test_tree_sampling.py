@@ -44,6 +44,7 @@ def test_children_drawn_independently_are_judged_by_the_whole_q() -> None:
     assert judged(independent_trees, 0, True) > 0.01  # q has lost nothing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [pytest.param(6, marks=pytest.mark.slow), 3])
 def test_a_token_that_is_drawn_twice_counts_twice_and_stands_once(count: int) -> None:
     """Exact with another token in its place, which is not accepted; biased if that is forgotten."""
@@ -58,7 +59,7 @@ def test_a_token_that_is_drawn_twice_counts_twice_and_stands_once(count: int) ->
         assert judged(filled_trees, 0, True) > 0.01
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(
     ("trees", "renormalise"),
     [(drawn_trees, False), (likeliest_trees, True), (reranked_trees, True)],
@@ -69,6 +70,7 @@ def test_what_looks_right_and_is_not_changes_the_text(trees: Any, renormalise: b
     assert np.median(distances) > 0.01, distances
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("trees", [likeliest_trees, reranked_trees])
 def test_following_draws_of_the_target_is_lossless_whatever_the_tree(trees: Any) -> None:
     assert followed(trees, 3) < 1e-12
@@ -106,6 +108,7 @@ def test_what_is_emitted_with_trees_is_what_the_target_would_say(name: str) -> N
     assert result.summary["mean_acceptance_length"].item() > 1.3
 
 
+@pytest.mark.slow
 def test_likeliest_children_that_are_judged_by_q_fail_by_far() -> None:
     statistic, limit = chi_square(sampled(WRONG).tokens, sv.SamplingParams(**WARM))
     assert statistic > 3 * limit

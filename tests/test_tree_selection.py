@@ -44,7 +44,7 @@ def sampled_alone() -> list[list[int]]:
     return generate(make_pair("llama"), make_prompts(), strategy="autoregressive", **run).tokens
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize(("strategy", "packed"), in_turn(VALID, [False, True], every=2))
 def test_trees_over_the_batch_leave_the_text_alone(
     strategy: str, packed: bool, monkeypatch: pytest.MonkeyPatch
@@ -72,7 +72,7 @@ def test_trees_over_the_batch_leave_the_text_alone(
         assert (used <= greedy.trace.rounds["capacity"]).all()
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("drafter", ["tree", "static_tree"])
 @pytest.mark.parametrize("score", ["chosen", "largest"])
 def test_a_threshold_on_trees_leaves_the_text_alone(drafter: str, score: str) -> None:
@@ -303,7 +303,7 @@ def distance(seed: int, score: str, judge: str) -> float:
     return sum(abs(found[text] - right[text]) for text in found) / 2
 
 
-@pytest.mark.sweep(9)
+@pytest.mark.sweep(18)
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("judge", ["target", "rest"])
 def test_only_drawn_children_under_a_score_that_reads_them_are_biased(

@@ -151,7 +151,7 @@ def test_of_the_longest_branches_the_likeliest_is_taken():
     assert walk.path.tolist() == [[0, -1, -1, -1, -1]]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("drafter", ["model", sv.drafter("tree"), sv.drafter("static_tree")])
 def test_a_run_promises_nothing(drafter, pair, prompts):
     sampling = sv.SamplingParams(0.9, coupling="typical")

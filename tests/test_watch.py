@@ -68,7 +68,7 @@ def quick(cases: tuple[Case, ...]) -> list[Any]:
     return found
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("case", quick(CASES))
 def test_a_decoder_is_judged_as_what_it_is(case: Case) -> None:
     seen, outputs = watched(case)
@@ -99,7 +99,7 @@ def test_a_decoder_is_judged_as_what_it_is(case: Case) -> None:
         assert costs == [WASTEFUL[case.name]] if case.name in WASTEFUL else costs == []
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", ["one_row.OneRow", "holes.Holes", "slots.Slots", "lookup.Lookup"])
 def test_outputs_can_be_left_out(name: str) -> None:
     seen, outputs = watched(named(name))
@@ -109,6 +109,7 @@ def test_outputs_can_be_left_out(name: str) -> None:
         assert common(request.output, output) == len(output)
 
 
+@pytest.mark.slow
 def test_texts_are_read_with_a_tokenizer() -> None:
     texts = [sv.load_prompts()[i] for i in decoder_work.PROMPTS]
     case = named("one_row.OneRow")
@@ -119,6 +120,7 @@ def test_texts_are_read_with_a_tokenizer() -> None:
     assert seen.audit(texts, written).is_right
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SAMPLED[:1], ids=lambda case: case.name)
 def test_sampled_runs_are_judged_by_their_forwards(case: Case) -> None:
     given = [list(prompt) for prompt in prompts()]
@@ -164,7 +166,7 @@ def test_runs_of_the_engine_are_right(name: str) -> None:
     assert sv.check_invariants(found) == []
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(
     ("strategy", "options", "rule"),
     [
@@ -185,7 +187,7 @@ def test_faults_of_the_engine_are_named_as_by_its_record(
     assert report.faults[0].round <= of_target[0].round + 1
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", ["one_row.OneRow", "holes.Holes", "slots.Slots"])
 def test_rounding_in_bfloat16_is_no_fault(name: str) -> None:
     small = sv.load_pair(device="cpu", dtype="bfloat16")
@@ -431,6 +433,7 @@ def test_what_was_seen_prints_without_its_tensors() -> None:
     assert len(repr(seen.forwards[0])) < 200, "its tokens, and nothing large"
 
 
+@pytest.mark.slow
 def test_the_record_opens_in_the_step_through() -> None:
     seen, outputs = watched(named("realign.Realign"))
     report = seen.audit(prompts(), outputs, eos_token_ids=[])

@@ -119,7 +119,7 @@ def judge(slip: Slip) -> None:
     assert slip.rule or report.costs, "what costs time is named"
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", HARD)
 def test_a_slip_that_is_hard_to_follow_is_named(name: str) -> None:
     judge(HARD[name])

@@ -58,6 +58,7 @@ def audited(
 QUICK = ("llama", "gpt2", "deepseek_v3", "falcon")
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     "family",
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES],
@@ -130,7 +131,7 @@ def alike() -> list[list[int]]:
     return [*ids, *(prompt[2:] for prompt in ids)]
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize("given", [lengthened, alike])
 @pytest.mark.parametrize(
     ("strategy", "K", "B"),
@@ -154,6 +155,7 @@ def test_rows_that_are_moved_and_refilled_are_followed(given, strategy: str, K: 
     assert {cost.name for cost in report.costs} <= {"finished rows", "thrown away"}
 
 
+@pytest.mark.slow
 def test_a_report_opens_where_it_broke() -> None:
     given = [list(prompt) for prompt in prompts()]
     with sv.watch(pair().target, pair().draft) as seen:

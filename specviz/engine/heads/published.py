@@ -195,22 +195,22 @@ def _drafted_ids(
     if "d2t" not in weights and of_target is not None:
         ids = of_target.nonzero().flatten()
         weights["d2t"] = ids - torch.arange(len(ids))
-    if "lm_head.weight" not in weights:
-        if "d2t" not in weights and config.get("draft_vocab_size") in (None, len(whole)):
+    own = weights.get("lm_head.weight")
+    count = (config.get("draft_vocab_size") or len(whole)) if own is None else len(own)
+    if "d2t" not in weights:
+        if count != len(whole):
+            raise ValueError(
+                f"the head proposes {count} of {len(whole)} ids, but d2t, which says which ones, "
+                "is missing from its weights; get its files again"
+            )
+        if own is None:
             return 0
-        ids = weights["d2t"] + torch.arange(len(weights["d2t"]))
-        _check_ids(ids, len(whole))
+        weights["d2t"] = torch.zeros(count, dtype=torch.long)
+    ids = weights["d2t"] + torch.arange(len(weights["d2t"]))
+    _check_ids(ids, len(whole))
+    if own is None:
         weights["lm_head.weight"] = whole.detach()[ids.to(whole.device)].cpu()
-    count = len(weights["lm_head.weight"])
-    if count != len(whole) and "d2t" not in weights:
-        raise ValueError(
-            f"the head proposes {count} of {len(whole)} ids, but d2t, which says which ones, is "
-            "missing from its weights; get its files again"
-        )
-    weights.setdefault("d2t", torch.zeros(count, dtype=torch.long))
-    if len(weights["d2t"]) == count:  # other sizes are refused with all other weights
-        _check_ids(weights["d2t"] + torch.arange(count), len(whole))
-    return count
+    return len(weights["lm_head.weight"])
 
 
 def _check_ids(ids: Tensor, vocabulary_size: int) -> None:
@@ -263,7 +263,6 @@ def _medusa(
 ) -> tuple[HeadSettings, dict[str, Tensor]]:
     count = config["medusa_num_heads"]
     depth = config.get("medusa_num_layers", 1)
-    _check_computation(config)
     own_lm_heads = f"0.{depth}.weight" in weights
     found = {}
     for i in range(count):
