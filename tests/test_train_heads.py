@@ -591,7 +591,9 @@ def test_a_wrong_order_for_heads_is_refused_in_one_sentence(
         "--heads eagle9": "--heads 'eagle9' is unknown; ",
         "--heads eagle3 --heads eagle3": "--heads must be different, got eagle3 eagle3",
         "--heads eagle3 --head-steps 0": "--head-steps must be an int >= 1, got 0",
-        "--heads eagle3 --head-steps 1 --head-steps 2": "--head-steps must be given once or",
+        "--heads eagle3 --head-steps 1 --head-steps 2": (
+            "--head-steps must be given once or 1 times"
+        ),
         "--head-steps 5": "--head-steps needs a head; give --heads too",
         "--heads medusa --target-steps 5": "--target-steps is of the pair's training",
         "--heads medusa --compile": "--compile is of the pair's training",
