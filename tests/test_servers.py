@@ -98,8 +98,73 @@ def test_chat_sends_a_message_and_reads_its_answer(tmp_path):
     ((path, body),) = asked
     assert path == "/v1/chat/completions"
     assert body["messages"] == [{"role": "user", "content": "hi"}]
-    assert lines_of(out)[0]["text"] == "hello"
-    assert lines_of(out)[0]["finish_reason"] == "stop"
+    (line,) = lines_of(out)
+    assert (line["text"], line["finish_reason"]) == ("hello", "stop")
+    assert (line["messages"], line["max_tokens"]) == (body["messages"], 128)
+
+
+def streamed(answer):
+    """The answer as a server streams it: its text letter by letter, its ids one by one."""
+    (choice,) = answer.pop("choices")
+    message = choice.pop("message")
+    deltas = [{"role": "assistant", "content": ""}]
+    for name, text in message.items():
+        deltas += [{name: letter} for letter in text or ""]
+    events = [{**answer, "choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    events[0]["prompt_token_ids"] = answer.pop("prompt_token_ids")
+    for i, token in enumerate(choice.pop("token_ids")):
+        events[i]["choices"][0]["token_ids"] = [token]
+    events[-1]["choices"][0] |= choice
+    events.append({**answer, "choices": [], "usage": {"completion_tokens": 3}})
+    return "".join(f"data: {json.dumps(event)}\r\n\r\n" for event in events) + "data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("message", "text", "has_reasoning"),
+    [
+        ({"content": "", "reasoning_content": "hm\u2028m"}, "hm\u2028m", True),
+        ({"content": None, "reasoning": "hmm"}, "hmm", True),
+        ({"reasoning": "a", "reasoning_content": "a", "content": "\n\nyes"}, "a\n\nyes", True),
+        ({"content": "yes", "reasoning_content": None}, "yes", None),
+        ({"content": "", "reasoning": ""}, "", None),
+    ],
+)
+def test_reasoning_is_part_of_the_text(tmp_path, message, text, has_reasoning, stream):
+    def answer(path, _, body):
+        if path.endswith("/models"):
+            return models("thinker")
+        choice = {"index": 0, "message": message, "finish_reason": "length", "token_ids": [7]}
+        entry = {"model": "thinker", "choices": [choice], "prompt_token_ids": [1, 2]}
+        if body.get("stream"):
+            return 200, "text/event-stream; charset=utf-8", streamed(entry)
+        return 200, JSON, json.dumps(entry)
+
+    out = tmp_path / "out.jsonl"
+    with serving(answer) as url:
+        fetch(url, out, ["hi"], protocol="chat", extra={"stream": stream})
+    (line,) = lines_of(out)
+    assert (line["text"], line.get("has_reasoning")) == (text, has_reasoning)
+    assert (line["token_ids"], line["prompt_token_ids"]) == ([7], [1, 2])
+    assert line["finish_reason"] == "length"
+    assert line["usage"] == ({"completion_tokens": 3} if stream else {})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": None},
+        {"content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]},
+        {"content": "yes", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]},
+    ],
+)
+def test_an_answer_that_is_not_all_text_is_refused(tmp_path, message):
+    def answer(path, *_):
+        if path.endswith("/models"):
+            return models("m")
+        return 200, JSON, json.dumps({"model": "m", "choices": [{"message": message}]})
+
+    assert "has no text" in failure(answer, tmp_path, protocol="chat")
 
 
 def test_an_interrupted_collection_goes_on_where_it_stopped(tmp_path):

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
 
+from specviz.checks.audit.answers import join_chunks
 from specviz.servers.answer import Answer, read_answer
 from specviz.util.errors import ServerError
 from specviz.util.validate import (
@@ -123,7 +124,7 @@ class Connection:
     listed: tuple[str, ...]
 
     def ask(self, prompt: str | Sequence[int]) -> Answer:
-        """Return the greedy continuation of a prompt.
+        """Return the greedy continuation of a prompt, with the budget and the messages sent.
 
         Raises:
             ServerError: no answer, one that is not of the protocol, or one of another model.
@@ -150,7 +151,9 @@ class Connection:
             raise explained(error, server.url, server.timeout_s) from None
         answer = _read(raw, server)
         self._check_model(answer.model)
-        return answer
+        sent = {"max_tokens": int(server.max_new_tokens)}
+        sent |= {name: value for name, value in settings.items() if name == "messages"}
+        return replace(answer, record={**answer.record, **sent})
 
     def _check_model(self, answered: str) -> None:
         """Raise ServerError if another model answered than the one that was asked for."""
@@ -248,8 +251,11 @@ def _plain(raw: Any, url: str) -> Any:
     """Return the plain values of an answer, without what the client makes of them."""
     text = raw.http_response.text
     try:
+        if raw.http_response.headers.get("content-type", "").startswith("text/event-stream"):
+            parts = [line[5:] for line in text.split("\n") if line.startswith("data:")]
+            return join_chunks(json.loads(part) for part in parts if part.strip() != "[DONE]")
         return json.loads(text)
-    except (ValueError, RecursionError):
+    except (AttributeError, TypeError, ValueError, RecursionError):
         raise ServerError(
             f"{url}: the answer is not JSON, got {short(without_key(text.strip()))}; "
             "check that the address is that of an OpenAI API, with its /v1"
