@@ -25,7 +25,7 @@ _FILES = ("reference", "candidate", "control", "prompts")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "outputs to trust: JSONL, or as vLLM or SGLang print them; docs/audit.md has the form"
+    text = "outputs to trust: JSONL, or as other tools save them; docs/audit.md has the forms"
     parser.add_argument("--reference", type=file_path, metavar="PATH", help=text)
     text = "outputs to judge, of the same prompts in the same order"
     parser.add_argument("--candidate", type=file_path, metavar="PATH", help=text)

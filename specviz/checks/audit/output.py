@@ -19,7 +19,7 @@ KEYS = (
     "logprobs", "top_logprobs", "finish_reason", "max_tokens",
 )  # fmt: skip
 # What engines call the budget of new tokens, the name of the JSONL form first.
-BUDGETS = ("max_tokens", "max_completion_tokens", "max_new_tokens", "n_predict")
+BUDGETS = ("max_tokens", "max_completion_tokens", "max_new_tokens", "max_gen_toks", "n_predict")
 # What engines call the two ends of a text. "none" is llama.cpp's word for a text under way.
 _REASONS = {
     **dict.fromkeys(("eos", "eos_token", "stop_sequence", "word", "end_turn"), "stop"),
@@ -51,6 +51,8 @@ class Output:
         budget: the most new tokens that the request allowed; None where unknown.
         has_reasoning: whether the text came in two parts, reasoning and content, and was joined.
             The marks between them are missing then.
+        is_chat: whether the prompt was put into a chat template, by a server for instance.
+        key: what its file calls the prompt; "" if nothing. Outputs of one prompt have one key.
     """
 
     where: str
@@ -65,6 +67,8 @@ class Output:
     messages: tuple[Mapping[str, Any], ...] | None = None
     budget: int | None = None
     has_reasoning: bool = False
+    is_chat: bool = False
+    key: str = ""
 
     @property
     def tokens(self) -> Sequence[Token] | None:
@@ -72,11 +76,16 @@ class Output:
         return self.pieces if self.token_ids is None else self.token_ids
 
     def with_prompt(self, prompt: object, name: str) -> "Output":
-        """Return the output with this prompt, text or token ids, if it names none itself."""
+        """Return the output with this prompt, text, token ids or messages, if it names none."""
         if any(each is not None for each in (self.prompt, self.prompt_ids, self.messages)):
             return self
+        if is_list(prompt) and prompt and isinstance(prompt[0], Mapping):
+            return replace(self, messages=_messages(name, prompt), is_chat=True)
         text, ids = _prompt({"prompt": prompt}, name)
-        return replace(self, prompt=text, prompt_ids=ids)
+        messages = None
+        if self.is_chat and text is not None:
+            messages = ({"role": "user", "content": text},)
+        return replace(self, prompt=text, prompt_ids=ids, messages=messages)
 
 
 def to_record(output: Output) -> dict[str, Any]:
@@ -117,11 +126,7 @@ def from_record(where: str, record: Mapping[str, Any]) -> Output:
     pieces = _pieces(where, record.get("tokens"))
     text = _text(where, "text", record.get("text"))
     if token_ids is None and pieces is None and text is None:
-        shown = ", ".join(repr(str(key)[:20]) for key in list(record)[:5]) or "no keys"
-        raise ValueError(
-            f"{where} has no output under 'token_ids', 'tokens' or 'text', but {shown}; see "
-            "docs/audit.md for the form"
-        )
+        raise ValueError(f"{where} has null for 'token_ids', 'tokens' and 'text'; write one")
     tokens: Sequence[Token] | None = pieces if token_ids is None else token_ids
     if token_ids is not None and pieces is not None and len(token_ids) != len(pieces):
         raise ValueError(
@@ -142,6 +147,7 @@ def from_record(where: str, record: Mapping[str, Any]) -> Output:
         _messages(where, record.get("messages")),
         _budget(where, record),
         _flag(where, "has_reasoning", record.get("has_reasoning")),
+        record.get("messages") is not None,
     )
 
 

@@ -6,14 +6,14 @@ Contract: nothing is executed and nothing unpickled. Not known here: models, and
 import codecs
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specviz.checks.audit.engines import as_mapping, from_sglang, from_vllm, is_sglang, is_vllm
+from specviz.checks.audit.forms import form_of
 from specviz.checks.audit.output import Output, from_record, plain_list, to_record
-from specviz.checks.audit.printed import read_printed
 from specviz.checks.scores import RecordedScores, recorded_scores
 from specviz.generation.result import Result
 from specviz.record.trace import Trace
@@ -60,12 +60,8 @@ def read_outputs(role: str, source: Any) -> OutputSet:
         return _read_run(role, source)
     if not is_list(source):
         raise ValueError(f"{role} must be {KINDS}, got {short(source)}; pass one of them")
-    outputs = []
-    for i, each in enumerate(source):
-        outputs.append(_read_one(f"{role}[{i}]", each))
-    if not outputs:
-        raise ValueError(f"{role} is empty; pass at least one output")
-    return OutputSet(role, tuple(outputs))
+    found = [(f"{role}[{i}]", each) for i, each in enumerate(source)]
+    return _read(role, role, found)
 
 
 def save_outputs(outputs: Sequence[Output], path: str | os.PathLike[str]) -> Path:
@@ -80,61 +76,87 @@ def _read_file(role: str, source: str | os.PathLike[str]) -> OutputSet:
         raise FileNotFoundError(
             f"{role}={quoted_path(source)} is not a file; pass the path of a JSONL file"
         )
-    outputs = []
-    for where, value in _values(path):
-        # A list on one line is what print() shows of all outputs.
-        several = is_list(value) and value and not is_int(value[0])
-        for each in value if several else [value]:
-            outputs.append(_read_one(where, each))
-    if not outputs:
-        raise ValueError(f"{role}={quoted_path(path)} holds no output; write one object a line")
-    return OutputSet(path.name, tuple(outputs))
+    return _read(f"{role}={quoted_path(path)}", path.name, list(_values(path)))
 
 
 def _values(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield where each line stands, and its value."""
-    # Bytes, because str.splitlines also splits at characters inside a text, such as U+2028.
-    lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            where = f"line {number} of {shown_path(path)}"
-            yield where, _value(where, line)
-
-
-def _value(where: str, line: bytes) -> Any:
+    """Yield each value of a file, and where it stands: JSON as a whole, or one value a line."""
+    shown = shown_path(path)
+    content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     try:
-        text = line.decode()
-    except UnicodeDecodeError:
-        raise ValueError(f"{where} is not UTF-8; save the file in that encoding") from None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return read_printed(text)
-    except ValueError:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"{where} is damaged: it is neither JSON nor an output as vLLM or SGLang print it; "
-            "write one JSON object a line"
+            f"line {number} of {shown} is not UTF-8; save the file in that encoding"
         ) from None
+    # Not str.splitlines, which also splits at characters inside a text, such as U+2028.
+    lines = [(f"line {i} of {shown}", line) for i, line in enumerate(text.split("\n"), 1)]
+    lines = [(where, line) for where, line in lines if line.strip()]
+    if len(lines) > 1 and not _is_json(lines[0][1]) and _is_json(text):
+        lines = [(shown, text)]
+    for where, line in lines:
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            raise ValueError(
+                f"{where} is damaged, it is no JSON; write one JSON object a line"
+            ) from None
+        # What is no list of token ids is a list of outputs.
+        if is_list(value) and value and not is_int(value[0]):
+            yield from ((f"entry {i} of {where}", each) for i, each in enumerate(value, 1))
+        elif value != [] or len(lines) > 1:
+            yield where, value
 
 
-def _read_one(where: str, value: Any) -> Output:
-    value = as_mapping(plain_list(value))
-    if isinstance(value, str):
-        return from_record(where, {"text": value})
-    if is_list(value):
-        return from_record(where, {"token_ids": value})
-    if not isinstance(value, Mapping):
-        raise ValueError(
-            f"{where} must be an output, an object with 'token_ids' or 'text', got "
-            f"{short(value)}; see docs/audit.md for the form"
-        )
-    if is_vllm(value):
-        return from_record(where, from_vllm(where, value))
-    if is_sglang(value):
-        return from_record(where, from_sglang(where, value))
-    return from_record(where, value)
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _read(role: str, name: str, values: Sequence[tuple[str, Any]]) -> OutputSet:
+    """Return the outputs of these values, sorted by what their file calls the prompts, if it does.
+
+    What comes again under the same key takes the place of what came before.
+    """
+    parts = set()
+    outputs = []
+    for where, value in values:
+        value = plain_list(value)
+        if isinstance(value, str | list | tuple):
+            key = "text" if isinstance(value, str) else "token_ids"
+            outputs.append(from_record(where, {key: value}))
+            continue
+        if not isinstance(value, Mapping):
+            raise ValueError(
+                f"{where} must be an output, an object with 'token_ids' or 'text', got "
+                f"{short(value)}; see docs/audit.md for the forms"
+            )
+        form = form_of(value)
+        parts.add(form.part)
+        try:
+            outputs += form.read(where, value)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            if str(error).startswith(where):
+                raise
+            raise ValueError(
+                f"{where} is not as {form.name} writes it ({short(error)}); pass the file as it is"
+            ) from None
+    if not outputs:
+        raise ValueError(f"{role} is empty; pass at least one output")
+    if all(output.key for output in outputs):
+        keyed = {output.key: output for output in outputs}
+        outputs = [keyed[key] for key in sorted(keyed, key=_by_number)]
+    part = ", ".join(sorted(filter(None, parts)))
+    return OutputSet(f"{name} ({part})" if part else name, tuple(outputs))
+
+
+def _by_number(key: str) -> list[str | int]:
+    """Return a key for sorting by which "request-9" comes before "request-10"."""
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+)", key))]
 
 
 def _read_run(role: str, run: Result | Trace) -> OutputSet:
