@@ -4,14 +4,15 @@ Runs no model and loads no torch.
 """
 
 import codecs
-import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from specviz.util.files import is_file
+from specviz.util.jsonvalues import json_values
 from specviz.util.validate import (
+    is_list,
     quoted_path,
     require_choice,
     require_int,
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
 
 FILES = {
     "spec_bench": "SpecBench's question.jsonl",
-    "jsonl": "a file with a JSON object in each line",
+    "jsonl": "a file of JSON objects, one a line or a list",
     "text": "a file of lines",
 }
 SOURCES = ("bundled", *FILES)
+_HUMANS = ("human", "user")  # what ShareGPT's files call them
 
 T = TypeVar("T")
-# Where the line stands ("line 3 of prompts.txt"), and its bytes without the line end.
-Line = tuple[str, bytes]
+Messages = list[dict[str, Any]]  # a chat up to where the answer begins
 
 
 @overload
@@ -71,15 +72,19 @@ def load_prompts(
     Args:
         source: "bundled": 32 beginnings of functions and classes, 10 to 300 tokens long, from files
             that the embedded pair was not trained on. "spec_bench": the first turns in SpecBench's
-            JSONL file at `path`. "jsonl": the text under the key `field` of the JSON object in each
-            line. "text": one prompt a line. Blank lines are skipped. Files are UTF-8.
+            JSONL file at `path`. "jsonl": the text under the key `field` of each JSON object, one a
+            line or a list; or, where there is none, the `prompt` or `messages` of a request of an
+            OpenAI batch, the first human turn of a ShareGPT conversation (one that begins with
+            another turn is left out), a list `messages`, or the first of SpecBench's `turns`.
+            "text": one prompt a line. Blank lines are skipped. Files are UTF-8.
         path: the file, for all sources but "bundled".
         categories: SpecBench categories to keep; all by default.
         limit: the number of prompts to return at most, from the first on.
         field: the key of the prompts, for "jsonl".
         chat_template: whether each prompt becomes a user's message in the tokenizer's chat
-            template, up to where the answer begins. The result is token ids, because a template
-            brings special tokens that encoding a string would add a second time.
+            template, up to where the answer begins. Messages of a file are taken as they are;
+            without a template, only one message of a user is a prompt. The result is token ids,
+            because a template brings special tokens that encoding a string would add a second time.
         tokenizer: the tokenizer with the template, for instance `pair.tokenizer`; only with
             `chat_template=True`.
 
@@ -91,10 +96,10 @@ def load_prompts(
     require_choice("source", source, SOURCES)
     _check_limit(limit)
     _check_template(chat_template, tokenizer)
-    texts = _read(source, path, categories, field)[:limit]
+    prompts = _read(source, path, categories, field)[:limit]
     if tokenizer is None:
-        return texts
-    return [_as_chat(tokenizer, text) for text in texts]
+        return [_as_text(where, prompt) for where, prompt in prompts]
+    return [_as_chat(tokenizer, prompt) for _, prompt in prompts]
 
 
 def _check_template(chat_template: object, tokenizer: object) -> None:
@@ -115,8 +120,24 @@ def _check_template(chat_template: object, tokenizer: object) -> None:
         )
 
 
-def _as_chat(tokenizer: Any, text: str) -> list[int]:
-    messages = [{"role": "user", "content": text}]
+def _as_text(where: str, prompt: str | Messages) -> str:
+    if isinstance(prompt, str):
+        return prompt
+    if len(prompt) == 1 and prompt[0].get("role") == "user":
+        content = prompt[0].get("content")
+        parts = content if is_list(content) else [{"text": content}]
+        texts = [part.get("text") if isinstance(part, Mapping) else None for part in parts]
+        if all(isinstance(text, str) for text in texts):
+            return "".join(map(str, texts))
+    roles = ", ".join(str(message.get("role")) for message in prompt)
+    raise ValueError(
+        f"{where} is a chat ({roles}) that is not one text of a user; pass chat_template=True and "
+        "a tokenizer"
+    )
+
+
+def _as_chat(tokenizer: Any, prompt: str | Messages) -> list[int]:
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     return list(
         tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
     )
@@ -144,8 +165,8 @@ def _check_limit(limit: int | None) -> None:
 
 def _read(
     source: str, path: str | Path | None, categories: Collection[str] | None, field: Any
-) -> list[str]:
-    """Return all prompts of a source, in its order."""
+) -> list[tuple[str, str | Messages]]:
+    """Return all prompts of a source with their places, in its order."""
     _check_field(field, source)
     if source == "bundled":
         if path is not None or categories is not None:
@@ -161,12 +182,26 @@ def _read(
             f"pass the path of {FILES[source]}"
         )
     _check_categories(categories, source)
-    lines = _lines(Path(path), source)
-    if source == "spec_bench":
-        return _spec_bench(Path(path), lines, categories)
-    if source == "jsonl":
-        return [_field(where, line, field) for where, line in lines]
-    return [_text(where, line) for where, line in lines]
+    path = Path(path)
+    if not is_file(path):
+        raise FileNotFoundError(
+            f"path={quoted_path(path)} is not a file; pass the path of {FILES[source]}"
+        )
+    found: list[tuple[str, str | Messages]] = []
+    if source == "text":
+        found += _lines(path)
+    else:
+        items = list(json_values(path))
+        if source == "spec_bench" and items:
+            items = _of_categories(path, items, categories)
+            field = "turns"
+        for where, item in items:
+            prompt = _prompt(where, item, field)
+            if prompt:
+                found.append((where, prompt))
+    if not found:
+        raise ValueError(f"path={str(path)!r} holds no prompt; pass {FILES[source]}")
+    return found
 
 
 def _check_field(field: object, source: str) -> None:
@@ -195,69 +230,65 @@ def _check_categories(categories: object, source: str) -> None:
         )
 
 
-def _lines(path: Path, source: str) -> list[Line]:
-    if not is_file(path):
-        raise FileNotFoundError(
-            f"path={quoted_path(path)} is not a file; pass the path of {FILES[source]}"
-        )
+def _lines(path: Path) -> list[tuple[str, str]]:
     # Bytes, because str.splitlines also splits at characters inside a prompt, such as U+2028.
     lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
     found = []
     for number, line in enumerate(lines, 1):
+        where = f"line {number} of {shown_path(path)}"
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            raise ValueError(f"{where} is not UTF-8; save the file in that encoding") from None
         if line.strip():
-            found.append((f"line {number} of {shown_path(path)}", line))
-    if not found:
-        raise ValueError(f"path={str(path)!r} holds no prompt; pass {FILES[source]}")
+            found.append((where, text))
     return found
 
 
-def _text(where: str, line: bytes) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        raise ValueError(f"{where} is not UTF-8; save the file in that encoding") from None
+def _prompt(where: str, item: Any, field: str) -> str | Messages:
+    """Return the prompt of an object; "" for a conversation that a human does not begin."""
+    keys = item if isinstance(item, Mapping) else {}
+    body = keys.get("body")
+    request = body if isinstance(body, Mapping) else {}
+    turns = keys.get("turns")
+    texts = (keys.get(field), request.get("prompt"), turns[0] if is_list(turns) and turns else None)
+    for text in texts:
+        if text and isinstance(text, str):
+            return text
+    for messages in (request.get("messages"), keys.get("messages")):
+        if is_list(messages) and messages and all(isinstance(each, Mapping) for each in messages):
+            return [dict(message) for message in messages]
+    turns = keys.get("conversations")
+    if is_list(turns) and all(isinstance(turn, Mapping) for turn in turns):
+        first = turns[0] if turns else {}
+        value = first.get("value")
+        return value if first.get("from") in _HUMANS and isinstance(value, str) else ""
+    shown = ", ".join(repr(str(key)[:20]) for key in list(keys)[:5]) or "no keys"
+    if field in keys:
+        shown = short(keys[field])
+    raise ValueError(
+        f"{where} has no text under {field!r}, but {shown}; name the key of the prompts with field="
+    )
 
 
-def _field(where: str, line: bytes, field: str) -> str:
-    try:
-        item = json.loads(line)
-    except (ValueError, RecursionError):
-        raise ValueError(
-            f"{where} is not JSON; each line must be an object with the prompt under {field!r}"
-        ) from None
-    text = item.get(field) if isinstance(item, dict) else None
-    if not isinstance(text, str) or not text:
-        keys = list(item)[:5] if isinstance(item, dict) else []
-        shown = ", ".join(repr(key[:20]) for key in keys) or "no keys"
-        raise ValueError(
-            f"{where} has no text under {field!r}, but {shown}; name the key of the prompts with "
-            "field="
-        )
-    return text
-
-
-def _spec_bench(path: Path, lines: list[Line], categories: Collection[str] | None) -> list[str]:
-    questions = [_question(*line) for line in lines]
-    known = {category for category, _ in questions}
+def _of_categories(
+    path: Path, items: list[tuple[str, Any]], categories: Collection[str] | None
+) -> list[tuple[str, Any]]:
+    """Return the questions of these categories; all without."""
+    for where, item in items:
+        category = item.get("category") if isinstance(item, Mapping) else None
+        turns = item.get("turns") if isinstance(item, Mapping) else None
+        is_turns = is_list(turns) and turns and isinstance(turns[0], str)
+        if not isinstance(category, str) or not is_turns:
+            raise ValueError(
+                f"{where} is not a SpecBench question; each is an object with category, a text, "
+                "and turns, a list of texts"
+            )
+    known = {item["category"] for _, item in items}
     unknown = sorted(set(categories or ()) - known)
     if unknown:
         raise ValueError(
             f"categories names {unknown[0]!r}, which {path} does not have; "
             f"it has {', '.join(sorted(known))}"
         )
-    return [text for category, text in questions if categories is None or category in categories]
-
-
-def _question(where: str, line: bytes) -> tuple[str, str]:
-    try:
-        item = json.loads(line)
-        category, text = item["category"], item["turns"][0]
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
-        raise ValueError(
-            f"{where} is not a SpecBench question; each line is an object with category and turns"
-        ) from None
-    if not isinstance(category, str) or not isinstance(text, str) or isinstance(item["turns"], str):
-        raise ValueError(
-            f"{where} is not a SpecBench question; category must be text, turns a list of texts"
-        )
-    return category, text
+    return [each for each in items if categories is None or each[1]["category"] in categories]

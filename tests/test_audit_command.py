@@ -114,7 +114,7 @@ def test_misuse_is_said_in_one_sentence(
     Path("bad.jsonl").write_text('{"token_ids": [1]}\n{"token_ids":\n')
     for more, says in (
         (["--candidate", "missing.jsonl"], "--candidate 'missing.jsonl' is not a file"),
-        (["--candidate", "bad.jsonl"], "line 2 of bad.jsonl is damaged"),
+        (["--candidate", "bad.jsonl"], "line 2 of bad.jsonl is not JSON"),
         (["--report", "right.jsonl/page.html"], "cannot be written"),
     ):
         assert audited(files, "same", *more) == 2 - ("written" in says)

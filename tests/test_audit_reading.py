@@ -109,8 +109,8 @@ def test_runs_bring_prompts_scores_and_shapes() -> None:
 
 
 BAD_LINES = [
-    ("{", "is damaged"),
-    ("[" * 200_000, "is damaged"),
+    ("{", "is not JSON"),
+    ("[" * 200_000, "is not JSON"),
     ("17", "must be an output"),
     ("{}", "has no output", "no keys"),
     ('{"prompt": "a", "answer": "b"}', "has no output", "'prompt', 'answer'"),

@@ -50,9 +50,43 @@ def test_a_byte_order_mark_before_json_is_removed(tmp_path):
     assert sv.load_prompts("jsonl", write(tmp_path, b'\xef\xbb\xbf{"text": "a"}')) == ["a"]
 
 
+def asked(*texts: str) -> list[dict[str, Any]]:
+    roles = ["user"] if len(texts) == 1 else ["system", "user"]
+    return [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+
+
+PARTS = [{"role": "user", "content": [{"type": "text", "text": "a"}]}]
+
+
+def batch(**body: Any) -> dict[str, Any]:
+    return {"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": body}
+
+
+def human(*turns: tuple[str, str]) -> dict[str, Any]:
+    return {"id": "a_0", "conversations": [{"from": who, "value": said} for who, said in turns]}
+
+
+@pytest.mark.parametrize(
+    ("items", "field", "prompts"),
+    [
+        ([human(("human", "a\u2028"), ("gpt", "c")), human(("gpt", "d"))], "text", ["a\u2028"]),
+        ([human(("user", "a"))], "conversations", ["a"]),
+        ([batch(messages=asked("a")), human()], "text", ["a"]),
+        ([batch(prompt="a"), batch(messages=PARTS)], "prompt", ["a", "a"]),
+        ([{"messages": asked("a")}, {"messages": asked("b")}], "messages", ["a", "b"]),
+        ([{"question_id": 1, "category": "math", "turns": ["a", "b"]}], "prompt", ["a"]),
+    ],
+)
+def test_what_other_tools_keep_prompts_in(tmp_path, items, field, prompts):
+    path = write(tmp_path, *items)
+    assert sv.load_prompts("jsonl", path, field=field) == prompts
+    path.write_text(json.dumps(items, indent=1))
+    assert sv.load_prompts("jsonl", path, field=field) == prompts
+
+
 BAD_LINES = [
-    ("jsonl", "{", "is not JSON; each line must be an object with the prompt under 'text'"),
-    ("jsonl", b'{"text": "\xff"}', "is not JSON"),
+    ("jsonl", "{", "is not JSON; write one JSON object a line"),
+    ("jsonl", b'{"text": "\xff"}', "is not UTF-8; save the file"),
     ("jsonl", "[" * 100_000, "is not JSON"),
     ("jsonl", "[]", "has no text under 'text', but no keys"),
     ("jsonl", "{}", "has no text under 'text', but no keys"),
@@ -61,10 +95,19 @@ BAD_LINES = [
         {"prompt": "a", "id\n": 1},
         r"has no text under 'text', but 'prompt', 'id\n'; name the key",
     ),
-    ("jsonl", {"text": 3}, "has no text under 'text', but 'text'"),
-    ("jsonl", {"text": ""}, "has no text under 'text'"),
+    ("jsonl", {"text": 3}, "has no text under 'text', but 3; name the key"),
+    ("jsonl", {"text": ""}, "has no text under 'text', but ''"),
+    ("jsonl", {"messages": []}, "has no text under 'text', but 'messages'"),
+    ("jsonl", {"body": {"prompt": [1, 2]}, "url": "/v1/completions"}, "has no text under 'text'"),
+    (
+        "jsonl",
+        {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]},
+        "is a chat (system, user) that is not one text of a user; pass chat_template=True",
+    ),
+    ("jsonl", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "is a chat"),
     ("text", b"gr\xfcn", "is not UTF-8; save the file"),
-    ("spec_bench", "[" * 100_000, "is not a SpecBench question"),
+    ("spec_bench", "[" * 100_000, "is not JSON"),
+    ("spec_bench", {"category": "a", "turns": []}, "is not a SpecBench question"),
 ]
 
 
@@ -142,6 +185,9 @@ def test_a_chat_template_gives_token_ids(tmp_path):
     assert len(generate(pair, prompts, max_new_tokens=2).tokens) == 2
     first = sv.load_prompts("text", path, chat_template=True, tokenizer=tokenizer, limit=1)
     assert first == prompts[:1]
+    path = write(tmp_path, {"body": {"messages": asked("w3 ", "w4")}})
+    prompts = sv.load_prompts("jsonl", path, chat_template=True, tokenizer=tokenizer)
+    assert prompts == [[0, 3, 0, 4, 1]]
 
 
 def test_prompts_need_no_torch() -> None:

@@ -3,11 +3,10 @@
 Contract: nothing is executed and nothing unpickled. Not known here: models, and the other side.
 """
 
-import codecs
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ from specviz.checks.scores import RecordedScores, recorded_scores
 from specviz.generation.result import Result
 from specviz.record.trace import Trace
 from specviz.util.files import is_file, write
-from specviz.util.validate import is_int, is_list, quoted_path, short, shown_path
+from specviz.util.jsonvalues import json_values
+from specviz.util.validate import is_list, quoted_path, short
 
 KINDS = "a JSONL file, a list of outputs, a Result or a Trace"
 
@@ -76,45 +76,7 @@ def _read_file(role: str, source: str | os.PathLike[str]) -> OutputSet:
         raise FileNotFoundError(
             f"{role}={quoted_path(source)} is not a file; pass the path of a JSONL file"
         )
-    return _read(f"{role}={quoted_path(path)}", path.name, list(_values(path)))
-
-
-def _values(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield each value of a file, and where it stands: JSON as a whole, or one value a line."""
-    shown = shown_path(path)
-    content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        number = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"line {number} of {shown} is not UTF-8; save the file in that encoding"
-        ) from None
-    # Not str.splitlines, which also splits at characters inside a text, such as U+2028.
-    lines = [(f"line {i} of {shown}", line) for i, line in enumerate(text.split("\n"), 1)]
-    lines = [(where, line) for where, line in lines if line.strip()]
-    if len(lines) > 1 and not _is_json(lines[0][1]) and _is_json(text):
-        lines = [(shown, text)]
-    for where, line in lines:
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            raise ValueError(
-                f"{where} is damaged, it is no JSON; write one JSON object a line"
-            ) from None
-        # What is no list of token ids is a list of outputs.
-        if is_list(value) and value and not is_int(value[0]):
-            yield from ((f"entry {i} of {where}", each) for i, each in enumerate(value, 1))
-        elif value != [] or len(lines) > 1:
-            yield where, value
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    return _read(f"{role}={quoted_path(path)}", path.name, list(json_values(path)))
 
 
 def _read(role: str, name: str, values: Sequence[tuple[str, Any]]) -> OutputSet:
