@@ -47,8 +47,8 @@ def read_outputs(role: str, source: Any) -> OutputSet:
 
     Args:
         role: the argument's name, "reference".
-        source: the path of a JSONL file; a list of outputs, each one a dict of the same form, a
-            list of token ids, a text, or what vLLM or SGLang returned; a `Result` or a `Trace`.
+        source: the path of a file of JSON; a list of outputs, each one a list of token ids, a text,
+            or a dict of any layout that a file may have; a `Result` or a `Trace`.
 
     Raises:
         ValueError: an output cannot be read; the message names line or place.
@@ -116,9 +116,10 @@ def _read(role: str, name: str, values: Sequence[tuple[str, Any]]) -> OutputSet:
     return OutputSet(f"{name} ({part})" if part else name, tuple(outputs))
 
 
-def _by_number(key: str) -> list[str | int]:
+def _by_number(key: str) -> list[tuple[int, str]]:
     """Return a key for sorting by which "request-9" comes before "request-10"."""
-    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+)", key))]
+    parts = enumerate(re.split(r"(\d+)", key))
+    return [(len(part) if i % 2 else 0, part) for i, part in parts]
 
 
 def _read_run(role: str, run: Result | Trace) -> OutputSet:
