@@ -115,8 +115,8 @@ READ: dict[str, tuple[list[Any], list[dict[str, Any]]]] = {
         [{"text": TEXT, "is_chat": True, "prompt": None}, {"text": "b"}, {"text": ""}],
     ),
     "Spec-Bench, a question asked again": (
-        [spec_bench(81, "before"), spec_bench(81, "after")],
-        [{"text": "after"}],
+        [spec_bench(81, "a"), spec_bench(81, "a", "later")],
+        [{"text": "a"}],
     ),
     "vllm bench serve": ([vllm_bench(TEXT, "")], [{"text": TEXT, "is_chat": False}, {"text": ""}]),
     "vllm bench serve, chat, --append-result": (
@@ -263,6 +263,13 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, value: Any, says: str) -> 
     path.write_text(f'{{"text": "a"}}\n\n{json.dumps(value)}\n')
     check_refusal(lambda: read_outputs("reference", path), f"line 3 of {path}", says)
     check_refusal(lambda: read_outputs("reference", ["a", value]), "reference[1]", says)
+
+
+def test_two_texts_of_one_prompt_are_refused() -> None:
+    for make in (spec_bench, lm_eval):
+        sides = [make(8, "a"), make(9, "a"), make(8, "b")]
+        begins = "reference[2] and reference[0] have other texts for one prompt"
+        check_refusal(lambda sides=sides: read_outputs("reference", sides), begins)
 
 
 def test_objects_of_an_engine_are_refused() -> None:

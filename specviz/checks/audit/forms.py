@@ -54,7 +54,7 @@ def _spec_bench(where: str, value: Mapping[str, Any]) -> Iterator[Output]:
         if text == "ERROR":  # what Spec-Bench writes after a RuntimeError
             raise _failed(where, text)
         output = replace(from_record(where, {"text": text}), is_chat=True)
-        yield _keyed(output, value["question_id"], i)
+        yield _keyed(output, "question_id", value["question_id"], i)
 
 
 def _vllm_bench(where: str, value: Mapping[str, Any]) -> Iterator[Output]:
@@ -83,16 +83,15 @@ def _lm_eval(where: str, value: Mapping[str, Any]) -> Iterator[Output]:
                 "whose output_type is generate_until"
             )
         _check_greedy(where, settings)
-        budgets = {"max_tokens": settings.get("max_gen_toks")}
-        budgets |= {key: settings[key] for key in BUDGETS if key in settings}
+        asked = {key: settings[key] for key in BUDGETS if key in settings}
         if is_list(prompt):  # a chat, as the JSON text that a server was sent
-            budgets["messages"] = json.loads(prompt[0])
+            asked["messages"] = json.loads(prompt[0])
         else:
-            budgets["prompt"] = prompt
+            asked["prompt"] = prompt
         for j, text in enumerate(texts):
             # A file has the same answer once for each filter of its task.
             key = (value["doc_id"], i, j, prompt)
-            yield _keyed(from_record(where, {**budgets, "text": text}), *key)
+            yield _keyed(from_record(where, {**asked, "text": text}), "doc_id", *key)
 
 
 def _llama_cpp(where: str, value: Mapping[str, Any]) -> Iterator[Output]:
@@ -130,7 +129,7 @@ def _batch_line(where: str, value: Mapping[str, Any]) -> Iterator[Output]:
     if error:
         raise _failed(where, error)
     for i, output in enumerate(_openai(where, body)):
-        yield _keyed(output, value["custom_id"], i)
+        yield _keyed(output, "custom_id", value["custom_id"], i)
 
 
 def _openai(where: str, value: Mapping[str, Any]) -> Iterator[Output]:

@@ -52,7 +52,7 @@ class Output:
         has_reasoning: whether the text came in two parts, reasoning and content, and was joined.
             The marks between them are missing then.
         is_chat: whether the prompt was put into a chat template, by a server for instance.
-        key: what its file calls the prompt; "" if nothing. Outputs of one prompt have one key.
+        key: what its file calls the prompt, such as "custom_id request-1 0"; "" if nothing.
     """
 
     where: str

@@ -82,7 +82,8 @@ def _read_file(role: str, source: str | os.PathLike[str]) -> OutputSet:
 def _read(role: str, name: str, values: Sequence[tuple[str, Any]]) -> OutputSet:
     """Return the outputs of these values, sorted by what their file calls the prompts, if it does.
 
-    What comes again under the same key takes the place of what came before.
+    Raises:
+        ValueError: there is none, one cannot be read, or two of one key have other texts.
     """
     parts = set()
     outputs = []
@@ -110,7 +111,14 @@ def _read(role: str, name: str, values: Sequence[tuple[str, Any]]) -> OutputSet:
     if not outputs:
         raise ValueError(f"{role} is empty; pass at least one output")
     if all(output.key for output in outputs):
-        keyed = {output.key: output for output in outputs}
+        keyed: dict[str, Output] = {}
+        for output in outputs:
+            first = keyed.setdefault(output.key, output)
+            if (output.text, output.token_ids) != (first.text, first.token_ids):
+                raise ValueError(
+                    f"{output.where} and {first.where} have other texts for one prompt, "
+                    f"{short(output.key)}; keep one of them"
+                )
         outputs = [keyed[key] for key in sorted(keyed, key=_by_number)]
     part = ", ".join(sorted(filter(None, parts)))
     return OutputSet(f"{name} ({part})" if part else name, tuple(outputs))
