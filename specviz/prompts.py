@@ -99,7 +99,7 @@ def load_prompts(
     prompts = _read(source, path, categories, field)[:limit]
     if tokenizer is None:
         return [_as_text(where, prompt) for where, prompt in prompts]
-    return [_as_chat(tokenizer, prompt) for _, prompt in prompts]
+    return [_as_chat(where, tokenizer, prompt) for where, prompt in prompts]
 
 
 def _check_template(chat_template: object, tokenizer: object) -> None:
@@ -136,11 +136,15 @@ def _as_text(where: str, prompt: str | Messages) -> str:
     )
 
 
-def _as_chat(tokenizer: Any, prompt: str | Messages) -> list[int]:
+def _as_chat(where: str, tokenizer: Any, prompt: str | Messages) -> list[int]:
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    return list(
-        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    )
+    try:
+        ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    except Exception as error:  # a template may raise whatever it wants
+        raise ValueError(
+            f"{where}: the tokenizer's chat template fails ({short(error)}); leave the prompt out"
+        ) from error
+    return list(ids)
 
 
 def spread(items: Sequence[T], limit: int | None) -> list[T]:

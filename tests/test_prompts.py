@@ -188,6 +188,11 @@ def test_a_chat_template_gives_token_ids(tmp_path):
     path = write(tmp_path, {"body": {"messages": asked("w3 ", "w4")}})
     prompts = sv.load_prompts("jsonl", path, chat_template=True, tokenizer=tokenizer)
     assert prompts == [[0, 3, 0, 4, 1]]
+    tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
+    check_refusal(
+        lambda: sv.load_prompts("text", path, chat_template=True, tokenizer=tokenizer),
+        f"line 1 of {path}: the tokenizer's chat template fails",
+    )
 
 
 def test_prompts_need_no_torch() -> None:

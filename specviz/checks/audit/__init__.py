@@ -1,6 +1,6 @@
 """Judge two sets of outputs of anybody's decoders.
 
-`reading` turns files, lists, vLLM's and SGLang's outputs and runs into one form (`output`),
+`reading` turns files, lists and runs into one form (`output`), also what other tools save (`forms`),
 `pairing` puts both sides side by side, `target` and `forcing` score places where they part, or
 `returned` does so from the log-probabilities that came with the outputs; `verdicts` judges, and
 `statistics`, `report` and `audit` make the report of it.
