@@ -14,10 +14,6 @@ from specviz.util.validate import is_count, is_int, is_list, is_real, short
 Token = int | str  # an id, or the text of a token where no id is known
 Candidates = tuple[tuple[Token, float], ...]  # tokens with their log-probabilities, best first
 
-KEYS = (
-    "prompt", "prompt_token_ids", "messages", "token_ids", "tokens", "text", "has_reasoning",
-    "logprobs", "top_logprobs", "finish_reason", "max_tokens",
-)  # fmt: skip
 # What engines call the budget of new tokens, the name of the JSONL form first.
 BUDGETS = ("max_tokens", "max_completion_tokens", "max_new_tokens", "max_gen_toks", "n_predict")
 # What engines call the two ends of a text. "none" is llama.cpp's word for a text under way.
@@ -28,8 +24,6 @@ _REASONS = {
 }
 # A log-probability is at most 0. Some engines round their sums a little above it.
 _ROUNDING = 1e-3
-# Stands for minus infinity, which JSON cannot write; vLLM's server writes the same.
-_LOWEST = -9999.0
 
 
 @dataclass(frozen=True)
@@ -86,33 +80,6 @@ class Output:
         if self.is_chat and text is not None:
             messages = ({"role": "user", "content": text},)
         return replace(self, prompt=text, prompt_ids=ids, messages=messages)
-
-
-def to_record(output: Output) -> dict[str, Any]:
-    """Return an output as an object of the JSONL form, which `from_record` reads."""
-    record: dict[str, Any] = {
-        "prompt": output.prompt,
-        "prompt_token_ids": output.prompt_ids,
-        "messages": output.messages,
-        "token_ids": output.token_ids,
-        "tokens": output.pieces,
-        "text": output.text,
-        "has_reasoning": output.has_reasoning or None,
-        "finish_reason": output.finish_reason or None,
-        "max_tokens": output.budget,
-    }
-    if output.logprobs is not None:
-        record["logprobs"] = [_jsonable(each) for each in output.logprobs]
-    if output.candidates is not None:
-        places = []
-        for place in output.candidates:
-            places.append([[token, _jsonable(each)] for token, each in place])
-        record["top_logprobs"] = places
-    return {name: record[name] for name in KEYS if record.get(name) is not None}
-
-
-def _jsonable(logprob: float) -> float | None:
-    return None if math.isnan(logprob) else max(logprob, _LOWEST)
 
 
 def from_record(where: str, record: Mapping[str, Any]) -> Output:

@@ -3,7 +3,6 @@
 Contract: nothing is executed and nothing unpickled. Not known here: models, and the other side.
 """
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -12,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from specviz.checks.audit.forms import form_of
-from specviz.checks.audit.output import Output, from_record, plain_list, to_record
+from specviz.checks.audit.output import Output, from_record, plain_list
 from specviz.checks.scores import RecordedScores, recorded_scores
 from specviz.generation.result import Result
 from specviz.record.trace import Trace
-from specviz.util.files import is_file, write
+from specviz.util.files import is_file
 from specviz.util.jsonvalues import json_values
 from specviz.util.validate import is_list, quoted_path, short
 
@@ -62,12 +61,6 @@ def read_outputs(role: str, source: Any) -> OutputSet:
         raise ValueError(f"{role} must be {KINDS}, got {short(source)}; pass one of them")
     found = [(f"{role}[{i}]", each) for i, each in enumerate(source)]
     return _read(role, role, found)
-
-
-def save_outputs(outputs: Sequence[Output], path: str | os.PathLike[str]) -> Path:
-    """Write outputs to a JSONL file, which `read_outputs` reads. Raises WriteError."""
-    lines = [json.dumps(to_record(output)) + "\n" for output in outputs]
-    return write(path, "".join(lines).encode())
 
 
 def _read_file(role: str, source: str | os.PathLike[str]) -> OutputSet:
