@@ -19,10 +19,13 @@ RECORD = {
     "prompt": "Hi",
     "prompt_token_ids": [1, 2],
     "token_ids": [3, 4],
+    "messages": [{"role": "user", "content": "Hi"}],
     "text": "it's",
+    "has_reasoning": True,
     "logprobs": [-0.5, None],
     "top_logprobs": [[[3, -0.5], [9, -1.5]], []],
     "finish_reason": "length",
+    "max_tokens": 2,
 }
 # As print(output) of vLLM shows it.
 VLLM = (
@@ -83,13 +86,31 @@ def test_the_documented_form_comes_back(tmp_path: Path) -> None:
     assert output.logprobs is not None
     assert math.isnan(output.logprobs[1])
     assert output.candidates == (((3, -0.5), (9, -1.5)), ())
-    assert to_record(output) == {**RECORD, "prompt_token_ids": (1, 2), "token_ids": (3, 4)}
+    lists = ("prompt_token_ids", "messages", "token_ids")
+    assert to_record(output) == RECORD | {name: tuple(RECORD[name]) for name in lists}
     path = save_outputs([output, output], tmp_path / "b.jsonl")
     both = read_outputs("reference", path).outputs
     assert [json.dumps(to_record(each)) for each in both] == [json.dumps(RECORD)] * 2 or [
         to_record(each) for each in both
     ] == [to_record(output)] * 2
     assert both[1].where == f"line 2 of {path}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "budget"),
+    [
+        ({"finish_reason": "eos", "max_completion_tokens": 3}, "stop", 3),
+        ({"finish_reason": "stop_sequence", "max_new_tokens": 0}, "stop", 0),
+        ({"finish_reason": "MAX_TOKENS", "max_tokens": None, "n_predict": 5}, "length", 5),
+        ({"finish_reason": "limit", "n_predict": -1}, "length", None),
+        ({"finish_reason": "none"}, "", None),
+        ({"finish_reason": "content_filter"}, "content_filter", None),
+        ({"finish_reason": None}, "", None),
+    ],
+)
+def test_ends_and_budgets_by_any_name(fields: Any, reason: str, budget: int | None) -> None:
+    output = from_record("line 1", {"text": "a", **fields})
+    assert (output.finish_reason, output.budget) == (reason, budget)
 
 
 def test_a_pair_may_also_be_an_entry_of_an_object() -> None:
@@ -159,6 +180,10 @@ def test_runs_bring_prompts_scores_and_shapes() -> None:
     assert [list(each.token_ids or ()) for each in of_result.outputs] == result.tokens
     assert (of_result.batch_size, of_result.num_draft_tokens) == (4, 4)
     assert of_result.dtype == "float32"
+    assert of_result.eos_token_ids == tuple(result.meta["eos_token_ids"])
+    assert [each.budget for each in of_result.outputs] == result.budgets
+    ends = {"eos": "stop", "budget": "length"}
+    assert [each.finish_reason for each in of_result.outputs] == [ends[s] for s in result.status]
     first = of_result.outputs[0]
     assert first.logprobs is not None
     assert first.candidates is not None
@@ -166,9 +191,9 @@ def test_runs_bring_prompts_scores_and_shapes() -> None:
     assert [place[0][0] for place in first.candidates] == result.tokens[0]
     assert list(first.logprobs) == [place[0][1] for place in first.candidates]
     of_trace = read_outputs("reference", result.trace)
-    assert [each.token_ids for each in of_trace.outputs] == [
-        each.token_ids for each in of_result.outputs
-    ]
+    for name in ("token_ids", "budget", "finish_reason"):
+        read = [[getattr(each, name) for each in of.outputs] for of in (of_trace, of_result)]
+        assert read[0] == read[1]
 
 
 def test_nothing_printed_is_executed() -> None:
@@ -197,6 +222,10 @@ BAD_LINES = [
     ('{"tokens": [1]}', "tokens must be a list of texts"),
     ('{"text": 1}', "text must be a str"),
     ('{"token_ids": [1], "tokens": ["a", "b"]}', "1 token_ids and 2 tokens"),
+    ('{"text": "a", "messages": ["Hi"]}', "messages must be a list of objects", "'Hi'"),
+    ('{"text": "a", "messages": []}', "messages must be a list of objects"),
+    ('{"text": "a", "max_tokens": "9"}', "max_tokens must be an int", "'9'"),
+    ('{"text": "a", "has_reasoning": 1}', "has_reasoning must be true or false"),
     ('{"text": "a", "logprobs": [-1]}', "logprobs are given, but not the tokens"),
     ('{"token_ids": [1], "logprobs": [-1, -2]}', "logprobs has 2 entries for 1 tokens"),
     ('{"token_ids": [1], "logprobs": [0.5]}', "logprobs[0] must be a log-probability", "0.5"),

@@ -9,15 +9,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specviz.util.validate import is_count, is_list, is_real, short
+from specviz.util.validate import is_count, is_int, is_list, is_real, short
 
 Token = int | str  # an id, or the text of a token where no id is known
 Candidates = tuple[tuple[Token, float], ...]  # tokens with their log-probabilities, best first
 
 KEYS = (
-    "prompt", "prompt_token_ids", "token_ids", "tokens", "text", "logprobs", "top_logprobs",
-    "finish_reason",
+    "prompt", "prompt_token_ids", "messages", "token_ids", "tokens", "text", "has_reasoning",
+    "logprobs", "top_logprobs", "finish_reason", "max_tokens",
 )  # fmt: skip
+# What engines call the budget of new tokens, the name of the JSONL form first.
+BUDGETS = ("max_tokens", "max_completion_tokens", "max_new_tokens", "n_predict")
+# What engines call the two ends of a text. "none" is llama.cpp's word for a text under way.
+_REASONS = {
+    **dict.fromkeys(("eos", "eos_token", "stop_sequence", "word", "end_turn"), "stop"),
+    **dict.fromkeys(("limit", "budget", "max_tokens", "max_new_tokens"), "length"),
+    "none": "",
+}
 # A log-probability is at most 0. Some engines round their sums a little above it.
 _ROUNDING = 1e-3
 # Stands for minus infinity, which JSON cannot write; vLLM's server writes the same.
@@ -36,7 +44,13 @@ class Output:
         text: the new text; None where unknown.
         logprobs: M log-probabilities of the new tokens, natural logarithms, NaN where unknown.
         candidates: the likeliest tokens at each of the M places, empty where unknown.
-        finish_reason: why it ended, "stop" or "length"; "" where unknown.
+        finish_reason: why it ended, "stop" or "length", or what else the engine said; "" where
+            unknown.
+        messages: of a prompt that is a chat, as they were sent, dicts with role and content; None
+            for other prompts. `prompt` is then their text at most, without the chat template.
+        budget: the most new tokens that the request allowed; None where unknown.
+        has_reasoning: whether the text came in two parts, reasoning and content, and was joined.
+            The marks between them are missing then.
     """
 
     where: str
@@ -48,6 +62,9 @@ class Output:
     logprobs: tuple[float, ...] | None = None
     candidates: tuple[Candidates, ...] | None = None
     finish_reason: str = ""
+    messages: tuple[Mapping[str, Any], ...] | None = None
+    budget: int | None = None
+    has_reasoning: bool = False
 
     @property
     def tokens(self) -> Sequence[Token] | None:
@@ -56,7 +73,7 @@ class Output:
 
     def with_prompt(self, prompt: object, name: str) -> "Output":
         """Return the output with this prompt, text or token ids, if it names none itself."""
-        if self.prompt is not None or self.prompt_ids is not None:
+        if any(each is not None for each in (self.prompt, self.prompt_ids, self.messages)):
             return self
         text, ids = _prompt({"prompt": prompt}, name)
         return replace(self, prompt=text, prompt_ids=ids)
@@ -67,10 +84,13 @@ def to_record(output: Output) -> dict[str, Any]:
     record: dict[str, Any] = {
         "prompt": output.prompt,
         "prompt_token_ids": output.prompt_ids,
+        "messages": output.messages,
         "token_ids": output.token_ids,
         "tokens": output.pieces,
         "text": output.text,
+        "has_reasoning": output.has_reasoning or None,
         "finish_reason": output.finish_reason or None,
+        "max_tokens": output.budget,
     }
     if output.logprobs is not None:
         record["logprobs"] = [_jsonable(each) for each in output.logprobs]
@@ -118,8 +138,48 @@ def from_record(where: str, record: Mapping[str, Any]) -> Output:
         text if text is not None or pieces is None else "".join(pieces),
         _logprobs(where, record.get("logprobs"), count),
         _all_candidates(where, record.get("top_logprobs"), count),
-        _text(where, "finish_reason", record.get("finish_reason")) or "",
+        read_reason(_text(where, "finish_reason", record.get("finish_reason"))),
+        _messages(where, record.get("messages")),
+        _budget(where, record),
+        _flag(where, "has_reasoning", record.get("has_reasoning")),
     )
+
+
+def read_reason(reason: str | None) -> str:
+    """Return "stop" or "length" for what an engine calls so, or its own word."""
+    word = (reason or "").lower()
+    return _REASONS.get(word, word)
+
+
+def _messages(where: str, value: object) -> tuple[Mapping[str, Any], ...] | None:
+    if value is None:
+        return None
+    if not is_list(value) or not value or not all(_is_message(each) for each in value):
+        raise ValueError(
+            f"{where}: messages must be a list of objects with 'role' and 'content', got "
+            f"{short(value)}; write them as they were sent"
+        )
+    return tuple(value)
+
+
+def _is_message(value: object) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("role"), str) and "content" in value
+
+
+def _budget(where: str, record: Mapping[str, Any]) -> int | None:
+    for key in BUDGETS:
+        value = record.get(key)
+        if value is not None and not is_int(value):
+            raise ValueError(f"{where}: {key} must be an int, got {short(value)}; write a count")
+        if value is not None and value >= 0:  # llama.cpp writes -1 for no limit
+            return int(value)
+    return None
+
+
+def _flag(where: str, key: str, value: object) -> bool:
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"{where}: {key} must be true or false, got {short(value)}; write one")
+    return bool(value)
 
 
 def _prompt(record: Mapping[str, Any], where: str) -> tuple[str | None, tuple[int, ...] | None]:

@@ -31,6 +31,7 @@ class OutputSet:
         name: what the report calls it: a file's name, a strategy, or its role.
         outputs: one per prompt.
         batch_size, num_draft_tokens, dtype: of the run; None where unknown.
+        eos_token_ids: of the run's target; none where unknown.
     """
 
     name: str
@@ -38,6 +39,7 @@ class OutputSet:
     batch_size: int | None = None
     num_draft_tokens: int | None = None
     dtype: str | None = None
+    eos_token_ids: tuple[int, ...] = ()
 
 
 def read_outputs(role: str, source: Any) -> OutputSet:
@@ -143,15 +145,19 @@ def _read_run(role: str, run: Result | Trace) -> OutputSet:
         )
     trace = run if isinstance(run, Trace) else run.trace
     scores = None if trace is None else recorded_scores(trace)
+    budgets = run.budgets if isinstance(run, Result) else run.requests["budget"]
+    status = dict(enumerate(run.meta.get("status", ())))  # older records lack it
     outputs = []
     for i, record in enumerate(_records(run)):
+        record |= {"finish_reason": status.get(i), "max_tokens": int(budgets[i])}
         if scores is not None:
             record |= _recorded(scores[i], record["token_ids"])
         outputs.append(from_record(f"{role}[{i}]", record))
     meta = run.meta
     name = f"{role} ({meta['strategy']})"
     K = meta["num_draft_tokens"]
-    return OutputSet(name, tuple(outputs), meta["batch_size"], K, meta["dtype"])
+    ends = tuple(meta["eos_token_ids"])
+    return OutputSet(name, tuple(outputs), meta["batch_size"], K, meta["dtype"], ends)
 
 
 def _records(run: Result | Trace) -> list[dict[str, Any]]:
