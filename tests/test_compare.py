@@ -311,7 +311,7 @@ def test_a_model_whose_batches_are_wrong_is_not_excused(
     pair: sv.Pair, reference: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Noise of plain forwards is believed up to the ceiling; the gaps exceed even that."""
-    monkeypatch.setattr("specviz.checks.noise.measure_noise", lambda *_: 0.5)
+    monkeypatch.setattr("specviz.checks.noise.measure_noise", lambda *_, **__: 0.5)
     theirs = without_record(reference)
     texts = zip(theirs.prompts, theirs.tokens, strict=True)
     second = [[int(score_text(pair, text).ids[0, 1])] for text in texts]

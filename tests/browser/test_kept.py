@@ -31,8 +31,9 @@ HAS_OWN_PICTURE = """(cell) => {
   const { model } = window.jupyterapp.shell.currentWidget.context;
   const { data } = model.toJSON().cells[cell].outputs[0];
   const { layout } = data['application/vnd.plotly.v1+json'];
-  const header = Uint8Array.from(atob((data['image/png'] ?? '').slice(0, 32)), (c) => c.charCodeAt(0));
-  return header.length > 20 && new DataView(header.buffer).getUint32(16) === layout.width;
+  const header = atob((data['image/png'] ?? '').slice(0, 32));
+  const width = 256 * header.charCodeAt(18) + header.charCodeAt(19);
+  return width === layout.width;
 }"""
 
 
