@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import EOS, VOCABULARY, make_pair, make_prompts
+from conftest import EOS, VOCABULARY, decoded, make_pair, make_prompts
 from tiny_run import TRACE, changed
 
 import specviz as sv
@@ -490,3 +490,12 @@ def test_neither_runs_nor_pairs_of_another_kind_are_taken() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             sv.compare(result, result, pair=wrong)
+
+
+def test_a_text_that_was_interrupted_is_not_judged() -> None:
+    alone = without_record(decoded("autoregressive", batch_size=1))
+    for status, cause in (("interrupted", "unknown"), ("budget", "not explained by noise")):
+        meta = alone.meta | {"status": [status, *alone.status[1:]]}
+        cut = replace(alone, tokens=[alone.tokens[0][:5], *alone.tokens[1:]], meta=meta)
+        assert sv.compare(cut, alone).prompts["cause"].tolist() == [cause, *[""] * 9]
+        assert sv.compare(alone, cut).prompts["cause"][0] == cause

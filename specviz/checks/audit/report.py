@@ -183,12 +183,17 @@ class Audit:
             parts += ["", self.control_sentence]
         shown = self.prompts[self.prompts["verdict"] != EQUAL]
         if len(shown):
-            columns = ["verdict", "reason", "first_divergence", "reference_token"]
-            columns += ["candidate_token", "gap", "later_gap", "measured_from"]
+            columns = ["verdict", "first_divergence", "reference_token", "candidate_token", "gap"]
+            columns += ["later_gap", "measured_from"]
             table = shown[columns].head(_MAX_SHOWN)
             parts += ["", table.to_string(float_format="{:.3g}".format, na_rep="")]
         if len(shown) > _MAX_SHOWN:
             parts.append(f"... and {len(shown) - _MAX_SHOWN} more; see frame()")
+        for reason, entries in shown[shown["reason"] != ""].groupby("reason"):
+            prompts = ", ".join(map(str, entries.index[:_MAX_SHOWN]))
+            left = len(entries) - _MAX_SHOWN
+            more = f" and {left} more" if left > 0 else ""
+            parts += ["", f"{entries['verdict'].iloc[0]}, {prompts}{more}: {reason}"]
         for note in self.notes:
             parts += ["", f"Note: {note}"]
         return harmless("\n".join(parts))
