@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import EOS, VOCABULARY, make_pair, make_prompts
+from conftest import EOS, VOCABULARY, decoded, make_pair, make_prompts
 from tiny_run import TRACE, changed
 
 import specviz as sv
@@ -311,7 +311,7 @@ def test_a_model_whose_batches_are_wrong_is_not_excused(
     pair: sv.Pair, reference: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Noise of plain forwards is believed up to the ceiling; the gaps exceed even that."""
-    monkeypatch.setattr("specviz.checks.noise.measure_noise", lambda *_: 0.5)
+    monkeypatch.setattr("specviz.checks.noise.measure_noise", lambda *_, **__: 0.5)
     theirs = without_record(reference)
     texts = zip(theirs.prompts, theirs.tokens, strict=True)
     second = [[int(score_text(pair, text).ids[0, 1])] for text in texts]
@@ -490,3 +490,12 @@ def test_neither_runs_nor_pairs_of_another_kind_are_taken() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             sv.compare(result, result, pair=wrong)
+
+
+def test_a_text_that_was_interrupted_is_not_judged() -> None:
+    alone = without_record(decoded("autoregressive", batch_size=1))
+    for status, cause in (("interrupted", "unknown"), ("budget", "not explained by noise")):
+        meta = alone.meta | {"status": [status, *alone.status[1:]]}
+        cut = replace(alone, tokens=[alone.tokens[0][:5], *alone.tokens[1:]], meta=meta)
+        assert sv.compare(cut, alone).prompts["cause"].tolist() == [cause, *[""] * 9]
+        assert sv.compare(alone, cut).prompts["cause"][0] == cause

@@ -225,7 +225,7 @@ def _measure(
     for request in (*diverging, *exact):
         texts.append((reference.prompts[request], reference.tokens[request]))
     shapes = {(run.meta["batch_size"], run.meta["num_draft_tokens"] + 1) for run in runs}
-    return scores, measure_noise(pair, texts, sorted(shapes))
+    return scores, measure_noise(pair, texts, sorted(shapes), diverging=len(diverging))
 
 
 def _entry(

@@ -92,6 +92,11 @@ class Outputs:
         """The rule of the first violation of the run, "" if none."""
         return min(self.violations.values(), key=_stage).rule if self.violations else ""
 
+    def is_whole(self, request: int) -> bool:
+        """Return whether a request's text ended by itself, and not because the run did."""
+        status = dict(enumerate(self.meta.get("status", ())))  # older records lack it
+        return status.get(request) not in ("interrupted", "elsewhere")
+
     def sound(self, request: int) -> Array:
         """Return which of a request's recorded tokens (M,) were emitted before any violation."""
         assert self.scores is not None
@@ -121,8 +126,8 @@ class Evidence:
     Attributes:
         gap, deviation, later_gap: see above.
         violated: the first rule that the run's record violates up to there, "" if none.
-        plausible: False if one of the outputs simply ends, or if the run's own logits said
-            something else than what it emitted.
+        plausible: False if one of the outputs simply ends, and its run was not interrupted, or if
+            the run's own logits said something else than what it emitted.
     """
 
     gap: float = math.nan
@@ -189,7 +194,8 @@ def evidence(
     assert at is not None
     violated = result.violated(request, at)
     if at >= min(len(ours), len(theirs)):
-        return Evidence(violated=violated, plausible=False)
+        shorter = result if at == len(ours) else reference
+        return Evidence(violated=violated, plausible=not shorter.is_whole(request))
     if result.meta["sampling"] is not None:
         return Evidence(violated=violated)
     record = None if result.scores is None else result.scores[request]

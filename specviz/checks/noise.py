@@ -14,7 +14,8 @@ from torch import Tensor
 
 from specviz.checks.scores import TextScores
 
-SAMPLE = 8  # texts in which noise is measured, or one full batch if that is more
+SAMPLE, MOST = 8, 32  # texts in which noise is measured: the diverging ones, within these bounds
+STEP = 512  # new tokens a forward, so that the logits of a long text fit in memory
 
 Text = tuple[Sequence[int], Sequence[int]]  # a prompt's tokens and the new ones
 
@@ -32,14 +33,13 @@ class Scoring(Protocol):
     def vocabulary_size(self) -> int: ...
 
 
-def score_text(pair: Scoring, text: Text, leading: int = 5, step: int | None = None) -> TextScores:
-    """Score one text at batch 1: the prompt in one forward, all new tokens in a second one.
-
-    step: new tokens a forward instead, for a long text, whose logits would not fit in memory.
+def score_text(pair: Scoring, text: Text, leading: int = 5) -> TextScores:
+    """Score one text at batch 1: the prompt in one forward, up to STEP new tokens in a second one,
+    and so on.
     """
     new = text[1]
     parts = []
-    for first, logprobs in _forwards(pair, [text], step or len(new)):
+    for first, logprobs in _forwards(pair, [text], STEP):
         parts.append(_leading(logprobs[0], new[first : first + logprobs.shape[1]], leading))
     ids, values, chosen = (np.concatenate(each) for each in zip(*parts, strict=True))
     return TextScores(ids, values, chosen)
@@ -57,7 +57,7 @@ def measure_noise(
     texts: Sequence[Text],
     shapes: Sequence[tuple[int, int]],
     leading: int = 2,
-    sample: int = SAMPLE,
+    diverging: int = 0,
 ) -> float:
     """Measure the largest change of a log-probability that other shapes of the forwards make.
 
@@ -65,13 +65,14 @@ def measure_noise(
 
     Args:
         pair: its target is measured.
-        texts: those whose noise matters most come first; max(sample, rows) of them are read in each
-            shape.
+        texts: those whose noise matters most come first.
         shapes: (rows, new tokens a forward) of the runs whose noise it is: (8, K + 1) for drafts
             verified at B = 8.
         leading: how many leading tokens a position are compared.
-        sample: see `texts`.
+        diverging: how many of the texts, the first ones, diverge. As many are read in each shape,
+            at least SAMPLE or one full batch, and at most MOST.
     """
+    sample = min(max(diverging, SAMPLE), MOST)
     scores: dict[int, TextScores] = {}
     largest = 0.0
     for rows, step in shapes:

@@ -23,6 +23,7 @@ MOST_ROWS = 500  # of the table
 _MOST_LETTERS = 160  # of a text in a cell
 _COLUMNS = {
     "verdict": "verdict",
+    "reason": "why",
     "first_divergence": "first divergence",
     "gap": "gap",
     "reference_gap": "reference's gap",
@@ -30,7 +31,7 @@ _COLUMNS = {
     "later_gap": "later gap",
     "measured_from": "measured from",
 }
-_WORDS = ("verdict", "measured from", "where the texts part")  # heads of columns of words
+_WORDS = ("verdict", "why", "measured from", "where the texts part")  # heads of columns of words
 
 
 def save_audit(audit: Audit, path: str | os.PathLike[str]) -> Path:

@@ -26,6 +26,15 @@ CELLS = (
     "sv.step_through(run, round=0).embed()",
 )
 CHART, STEPS, SLIDERS, PAGE = 1, 2, 3, 4  # cells with an output
+# JupyterLab's own picture of a chart, which comes first, is as wide as the page.
+HAS_OWN_PICTURE = """(cell) => {
+  const { model } = window.jupyterapp.shell.currentWidget.context;
+  const { data } = model.toJSON().cells[cell].outputs[0];
+  const { layout } = data['application/vnd.plotly.v1+json'];
+  const header = atob((data['image/png'] ?? '').slice(0, 32));
+  const width = 256 * header.charCodeAt(18) + header.charCodeAt(19);
+  return width === layout.width;
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +60,7 @@ def saved(offline_page, lab) -> Path:
         expect(slider).to_have_attribute("aria-valuetext", "1")
         slider.press("ArrowRight")
         expect(notebook.output(SLIDERS).locator(".gtitle")).to_have_text("n = 2")
-        page.wait_for_timeout(3000)  # until the chart's own picture is there
+        page.wait_for_function(HAS_OWN_PICTURE, arg=CHART)
         notebook.save()
         page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
         notebook.shut_down()
@@ -127,7 +136,7 @@ def test_what_a_dark_lab_keeps_is_read_in_both_themes(offline_page, lab):
         form.get_by_role("button", name="Run").first.click()
         Stepper(form.locator(".specviz")).wait()
         expect(form.locator("img.jp-needs-light-background")).to_have_count(1)
-        page.wait_for_timeout(3000)  # until the chart's own picture is there
+        page.wait_for_function(HAS_OWN_PICTURE, arg=CHART)
         notebook.save()
         page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
         notebook.shut_down()

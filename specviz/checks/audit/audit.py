@@ -6,19 +6,22 @@ and only where the texts part.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from specviz.checks.audit.duo import PARTED, Duo
+from specviz.checks.audit.ends import Endings
 from specviz.checks.audit.notes import notes_on
-from specviz.checks.audit.pairing import PARTED, Duo, pair_up, with_prompts
+from specviz.checks.audit.pairing import pair_up, with_prompts
 from specviz.checks.audit.reading import OutputSet, read_outputs
 from specviz.checks.audit.report import Audit
 from specviz.checks.audit.returned import noise_between, weigh
 from specviz.checks.audit.statistics import against_control
 from specviz.checks.audit.tables import make_prompts, make_totals
-from specviz.checks.audit.verdicts import LOOSEST, Finding, judge, limit_of
-from specviz.checks.equivalence import CEILINGS
+from specviz.checks.audit.verdicts import LOOSEST, PROCESSED, UNEXPLAINED, Finding, doubt, judge
+from specviz.checks.equivalence import CEILINGS, UNKNOWN, largest_gap
 from specviz.util.validate import require_choice, require_int, short
 
 if TYPE_CHECKING:
@@ -48,7 +51,9 @@ def audit(
 
     With a target, both texts of each divergence are read by plain forwards of transformers (teacher
     forcing). A divergence is a near tie if both tokens lie within twice the noise of the target's
-    best one, and all later tokens of the candidate too, under its own prefix. The noise is the
+    best one, and all later tokens of the candidate too, under its own prefix. It is not judged if
+    the reference is not what the target writes, or if what the target asks of `generate` changes
+    its scores. An end counts as a token, EOS, unless a stated budget explains it. The noise is the
     largest change of a log-probability that the shapes of these forwards make, or that there is
     between reference and control. Without a target, the log-probabilities that came with the
     outputs take its place, and the report says what they cannot tell.
@@ -84,11 +89,13 @@ def audit(
             sides[role] = side if prompts is None else with_prompts(side, prompts)
     scorer = _target(target, tokenizer, device, dtype)
     reader = None if scorer is None else scorer.tokenizer
-    ends = frozenset[int]() if scorer is None else scorer.eos_token_ids
-    duos = pair_up(sides["reference"], sides["candidate"], reader, ends)
+    endings = _endings(scorer, sides)
+    duos = pair_up(sides["reference"], sides["candidate"], reader, endings)
+    if scorer is not None and scorer.ignored is not None:
+        duos = _unprocessed(duos, sides)
     controls = None
     if control is not None:
-        controls = pair_up(sides["reference"], sides["control"], reader, ends)
+        controls = pair_up(sides["reference"], sides["control"], reader, endings)
     shapes = _shapes(sides["reference"], sides["candidate"], batch_size, num_draft_tokens)
     conditions = _conditions(sides, scorer, dtype, shapes)
     return _report(duos, controls, scorer, sides, shapes, conditions)
@@ -103,6 +110,23 @@ def _target(target: Any, tokenizer: Any, device: str | None, dtype: str | None) 
         if value is not None:
             raise ValueError(f"{name}={short(value)} is given, but no target; pass the target too")
     return None
+
+
+def _endings(scorer: "Target | None", sides: Mapping[str, OutputSet]) -> Endings:
+    eos = {token for side in sides.values() for token in side.eos_token_ids}
+    if scorer is None:
+        return Endings(frozenset(eos))
+    return Endings(scorer.eos_token_ids | eos, scorer.padding_ids)
+
+
+def _unprocessed(duos: Sequence[Duo], sides: Mapping[str, OutputSet]) -> list[Duo]:
+    """Return the pairs, none of which can be judged where scores were processed.
+
+    Runs of specviz process none.
+    """
+    if all(side.is_run for side in sides.values()):
+        return list(duos)
+    return [replace(duo, unjudged=PROCESSED) if duo.is_parted else duo for duo in duos]
 
 
 def _shapes(
@@ -151,16 +175,21 @@ def _report(
     control_noise = math.nan if controls is None else noise_between(controls)
     if scorer is None:
         noise = noise_between(duos) if math.isnan(control_noise) else control_noise
-        findings = {i: weigh(duo) for i, duo in enumerate(duos) if duo.how == PARTED}
+        findings = {i: weigh(duo) for i, duo in enumerate(duos) if duo.is_parted}
     else:
         findings, noise = _force(scorer, duos, sides, shapes)
         noise = noise if math.isnan(control_noise) else max(noise, control_noise)
     verdicts = []
     for i, duo in enumerate(duos):
-        is_parted = duo.how == PARTED
-        verdicts.append(judge(findings[i], noise, dtype) if is_parted else duo.how)
+        found = judge(findings[i], noise, dtype) if i in findings else (duo.how, "")
+        if duo.fault:
+            found = UNEXPLAINED, duo.fault
+        elif duo.unjudged:
+            found = UNKNOWN, duo.unjudged
+        verdicts.append(found)
+    verdicts = doubt(verdicts)
     reader = None if scorer is None else scorer.tokenizer
-    limit = limit_of(noise, dtype)
+    limit = largest_gap(noise, CEILINGS[dtype])
     notes = notes_on(
         duos,
         findings,
@@ -168,17 +197,18 @@ def _report(
         has_target=scorer is not None,
         has_control_noise=not math.isnan(control_noise),
         has_dtype=conditions["dtype"] is not None,
+        ignored=None if scorer is None else scorer.ignored,
     )
-    found = None
+    against = None
     if controls is not None:
-        found = against_control(_parted(duos), _parted(controls))
+        against = against_control(_parted(duos), _parted(controls))
     prompts = make_prompts(duos, findings, verdicts, controls, reader)
-    totals = make_totals(verdicts)
-    return Audit(prompts, totals, found, noise, limit, conditions, notes)
+    totals = make_totals([verdict for verdict, _ in verdicts])
+    return Audit(prompts, totals, against, noise, limit, conditions, notes)
 
 
 def _parted(duos: Sequence[Duo]) -> list[bool]:
-    return [duo.how == PARTED for duo in duos]
+    return [duo.how == PARTED or bool(duo.fault) for duo in duos]
 
 
 def _force(
@@ -191,6 +221,6 @@ def _force(
     from specviz.checks.audit.forcing import check_target, force, noise_of_target
 
     check_target(scorer, duos, list(sides.values()))
-    findings = {i: force(scorer, duo) for i, duo in enumerate(duos) if duo.how == PARTED}
+    findings = {i: force(scorer, duo) for i, duo in enumerate(duos) if duo.is_parted}
     noise = noise_of_target(scorer, duos, shapes) if findings else math.nan
     return findings, noise

@@ -9,17 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from specviz.checks.audit.duo import EQUAL, Duo
 from specviz.checks.audit.output import Output
-from specviz.checks.audit.pairing import EQUAL, PARTED, Duo
 from specviz.checks.audit.reading import OutputSet
 from specviz.checks.audit.target import Target
 from specviz.checks.audit.verdicts import Finding
-from specviz.checks.noise import SAMPLE, Text, measure_noise, score_text
-from specviz.checks.scores import TextScores
+from specviz.checks.noise import Text, measure_noise, score_text
 from specviz.util.validate import short
-
-STEP = 512  # new tokens a forward, so that the logits of a long text fit in memory
-MOST = 32  # diverging texts in which noise is measured
 
 
 def check_target(target: Target, duos: Sequence[Duo], sides: Sequence[OutputSet]) -> None:
@@ -29,17 +25,17 @@ def check_target(target: Target, duos: Sequence[Duo], sides: Sequence[OutputSet]
             _check_ids(target, output)
         _check_text(target, side)
     for duo in duos:
-        if duo.prompt_ids is None or not duo.prompt_ids:
+        if not duo.prompt_ids and not duo.is_chat:
             raise ValueError(
                 f"{duo.candidate.where} has no prompt, and the target cannot score a text without "
                 "its prompt; pass prompts="
             )
-        if duo.how == PARTED and not duo.has_ids:
+        if duo.is_parted and not duo.has_ids:
             raise ValueError(
                 f"{duo.candidate.where} is text, but the target has no tokenizer; pass its folder, "
                 "or tokenizer="
             )
-        length = len(duo.prompt_ids) + max(len(duo.ours), len(duo.theirs))
+        length = len(duo.prompt_ids or ()) + max(len(duo.ours), len(duo.theirs))
         limit = target.max_positions
         if limit is not None and duo.has_ids and length > limit:
             raise ValueError(
@@ -89,10 +85,8 @@ def force(target: Target, duo: Duo) -> Finding:
     written other tokens for the same text.
     """
     assert duo.at is not None
-    ours = _score(target, duo, duo.ours)
-    theirs = _score(target, duo, duo.theirs)
-    below = _below(ours)
-    reference_below = _below(theirs)
+    below = _below(target, duo, duo.ours)
+    reference_below = _below(target, duo, duo.theirs)
     candidate_gap = float(below[duo.at])
     reference_gap = float(reference_below[duo.at])
     later = below[duo.at + 1 :]
@@ -100,23 +94,30 @@ def force(target: Target, duo: Duo) -> Finding:
     has_later = later.size > 0 and not duo.is_retokenised
     return Finding(
         gap=max(candidate_gap, reference_gap),
+        is_end=duo.at == len(duo.ours),
         candidate_gap=candidate_gap,
         reference_gap=reference_gap,
         later_gap=float(later.max()) if has_later else math.nan,
         later_at=int(later.argmax()) + duo.at + 1 if has_later else None,
+        before=float(reference_below[: duo.at + 1].max()),
         below=float(reference_below[worst]),
         below_at=worst,
         measured_from="target",
     )
 
 
-def _score(target: Target, duo: Duo, tokens: Sequence[object]) -> TextScores:
-    return score_text(target, (duo.prompt_ids or (), _ids(tokens)), leading=1, step=STEP)
+def _below(target: Target, duo: Duo, tokens: Sequence[object]) -> np.ndarray:
+    """Return how far each token of a text lies below the target's best one, (M,).
 
-
-def _below(scores: TextScores) -> np.ndarray:
-    """Return how far each token lies below the target's best one, (M,)."""
-    return scores.logprobs[:, 0] - scores.chosen
+    If the text ends where both part, one more stands for its end: the likeliest EOS.
+    """
+    ids = _ids(tokens)
+    texts = [ids] if len(ids) != duo.at else [[*ids, end] for end in duo.ends]
+    found = []
+    for text in texts:
+        scores = score_text(target, (duo.prompt_ids or (), text), leading=1)
+        found.append(scores.logprobs[:, 0] - scores.chosen)
+    return min(found, key=lambda below: float(below[duo.at]))
 
 
 def noise_of_target(
@@ -124,17 +125,15 @@ def noise_of_target(
 ) -> float:
     """Return the largest change of a log-probability that the shapes of the forwards make.
 
-    It is measured in the references of diverging texts, at most MOST of them, and if those are
-    few, in equal texts.
+    It is measured in the references of diverging texts, and if those are few, in equal texts.
     """
-    parted = [duo for duo in duos if duo.how == PARTED]
+    parted = [duo for duo in duos if duo.is_parted]
     equal = [duo for duo in duos if duo.how == EQUAL and duo.has_ids]
     texts: list[Text] = []
     for duo in (*parted, *equal):
-        if len(duo.theirs):
-            texts.append((duo.prompt_ids or (), _ids(duo.theirs)))
-    sample = min(max(len(parted), SAMPLE), MOST)
-    return measure_noise(target, texts, shapes, sample=sample)
+        if duo.prompt_ids and (duo.theirs or duo.ours):
+            texts.append((duo.prompt_ids, _ids(duo.theirs or duo.ours)))
+    return measure_noise(target, texts, shapes, diverging=len(parted))
 
 
 def _ids(tokens: Sequence[object]) -> list[int]:

@@ -5,8 +5,8 @@ Contract: what was compared goes in, sentences for the report come out.
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from specviz.checks.audit.duo import EQUAL, LONGER, SHORTER, Duo
 from specviz.checks.audit.output import Output
-from specviz.checks.audit.pairing import PARTED, Duo
 from specviz.checks.audit.verdicts import LOOSEST, Finding
 
 
@@ -18,6 +18,7 @@ def notes_on(
     has_target: bool,
     has_control_noise: bool,
     has_dtype: bool,
+    ignored: str | None,
 ) -> tuple[str, ...]:
     """Return the sentences of a report.
 
@@ -28,9 +29,12 @@ def notes_on(
         has_target: whether a target scored them.
         has_control_noise: whether the noise is that of the reference against a control.
         has_dtype: whether the dtype of the runs is known.
+        ignored: what the target asks of `generate` that an audit does not compute.
     """
     found = [*_on_texts(duos)]
-    if not any(duo.how == PARTED for duo in duos):
+    if ignored and not all(duo.how == EQUAL for duo in duos):
+        found.append(ignored)
+    if not any(duo.is_parted for duo in duos):
         return tuple(found)
     if has_target:
         found += _on_reference(findings, limit)
@@ -54,12 +58,15 @@ def _on_texts(duos: Sequence[Duo]) -> Iterator[str]:
             "letter by letter. Different tokens of the same text, and special tokens, are not "
             "seen; and no letter has a log-probability, so no divergence can be judged."
         )
-    short = sum(duo.how in ("shorter", "longer") for duo in duos)
+    short = sum(duo.how in (SHORTER, LONGER) and not duo.fault for duo in duos)
     if short:
         yield (
             f"{short} of {len(duos)} texts are equal as far as the shorter one goes. The rest of "
-            "the longer one is not judged; give both sides one budget."
+            "the longer one is not judged; give both sides one budget, and state it as max_tokens."
         )
+    reasoned = sum(duo.candidate.has_reasoning or duo.reference.has_reasoning for duo in duos)
+    if reasoned:
+        yield f"{reasoned} of {len(duos)} texts are reasoning and content, compared as one text."
     unknown = sum(duo.prompt_ids is None and not _has_prompts(duo) for duo in duos)
     if unknown:
         yield (
@@ -89,7 +96,7 @@ def _on_reference(findings: Mapping[int, Finding], limit: float) -> Iterator[str
 
 
 def _without_target(duos: Sequence[Duo], has_control_noise: bool, has_dtype: bool) -> Iterator[str]:
-    parted = [duo for duo in duos if duo.how == PARTED]
+    parted = [duo for duo in duos if duo.is_parted]
     has_any = any(_has_logprobs(side) for duo in parted for side in (duo.reference, duo.candidate))
     if all(duo.unit == "character" for duo in parted):
         return  # which is said already

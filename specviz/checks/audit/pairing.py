@@ -1,51 +1,22 @@
 """Both sides of an audit side by side, prompt by prompt, and where they part.
 
-Contract: outputs and a tokenizer go in; tokens, texts and places come out. A text that only stops
-earlier does not part from the other. Not known here: models, and why they part.
+Contract: outputs and a tokenizer go in; tokens, texts and places come out. Not known here: models,
+and why they part.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from specviz.checks.audit.duo import EQUAL, LONGER, PARTED, SHORTER, Duo
+from specviz.checks.audit.ends import Endings, judge_ends
 from specviz.checks.audit.output import Output, Token
 from specviz.checks.audit.reading import OutputSet
 from specviz.checks.equivalence import divergence
 from specviz.util.validate import require_list, short
 
-EQUAL, PARTED, SHORTER, LONGER = "equal", "parted", "shorter", "longer"
-
-
-@dataclass(frozen=True, eq=False)
-class Duo:
-    """What both sides wrote after one prompt.
-
-    Attributes:
-        reference, candidate: as they were read.
-        prompt_ids: of the prompt; None where unknown.
-        ours, theirs: the tokens that are compared, the candidate's and the reference's: ids, texts
-            of tokens, or characters.
-        unit: "token" or "character".
-        is_retokenised: whether the tokens are those of a tokenizer that read the texts again.
-        how: EQUAL, PARTED, SHORTER or LONGER, as the candidate is.
-        at: the first index of `ours` and `theirs` that differs, or where the shorter one ends; None
-            where they are equal.
-    """
-
-    reference: Output
-    candidate: Output
-    prompt_ids: tuple[int, ...] | None
-    ours: Sequence[Token]
-    theirs: Sequence[Token]
-    unit: str
-    is_retokenised: bool
-    how: str
-    at: int | None
-
-    @property
-    def has_ids(self) -> bool:
-        """Whether the compared tokens are ids, which a target can score."""
-        return all(isinstance(token, int) for token in (*self.ours[:1], *self.theirs[:1]))
+NO_TEMPLATE = "the target's tokenizer has no chat template that reads the messages"
+REASONING = "the marks around the reasoning are not in the texts"
 
 
 def with_prompts(side: OutputSet, prompts: Any) -> OutputSet:
@@ -63,14 +34,14 @@ def with_prompts(side: OutputSet, prompts: Any) -> OutputSet:
 
 
 def pair_up(
-    reference: OutputSet, candidate: OutputSet, tokenizer: Any, ends: frozenset[int]
+    reference: OutputSet, candidate: OutputSet, tokenizer: Any, endings: Endings
 ) -> list[Duo]:
     """Return both sides prompt by prompt.
 
     Args:
         reference, candidate: of the same prompts in the same order.
         tokenizer: of the target; None without one.
-        ends: the ids that end a text; none without a target.
+        endings: the ids that end a text.
 
     Raises:
         ValueError: the sides have other prompts or another number of them, or outputs that cannot
@@ -82,47 +53,42 @@ def pair_up(
             f"the number of outputs differs: {counts[0]} in {reference.name}, {counts[1]} in "
             f"{candidate.name}; write both for one list of prompts"
         )
+    if any(endings.behind(output.token_ids or ()) is not None for output in reference.outputs):
+        endings = replace(endings, are_ignored=True)
     duos = []
     for theirs, ours in zip(reference.outputs, candidate.outputs, strict=True):
-        duos.append(_duo(theirs, ours, tokenizer, ends))
+        duos.append(judge_ends(_duo(theirs, ours, tokenizer, endings), endings))
     return duos
 
 
-def _duo(reference: Output, candidate: Output, tokenizer: Any, ends: frozenset[int]) -> Duo:
-    prompt_ids = _same_prompt(reference, candidate, tokenizer)
-    ids = candidate.token_ids, reference.token_ids
-    pieces = candidate.pieces, reference.pieces
+def _duo(reference: Output, candidate: Output, tokenizer: Any, endings: Endings) -> Duo:
+    prompt_ids, unjudged = _same_prompt(reference, candidate, tokenizer)
     ours: Sequence[Token]
     theirs: Sequence[Token]
-    if ids[0] is not None and ids[1] is not None:
-        ours, theirs = ids[0], ids[1]
+    unit, is_retokenised = "token", False
+    if candidate.token_ids is not None and reference.token_ids is not None:
+        ours, theirs = endings.cut(candidate.token_ids), endings.cut(reference.token_ids)
         how = _how(ours, theirs)
-        if how in (SHORTER, LONGER) and _ends_alike(candidate, reference, ends):
-            how = EQUAL
-    elif tokenizer is None and pieces[0] is not None and pieces[1] is not None:
-        ours, theirs = pieces[0], pieces[1]
+    elif tokenizer is None and candidate.pieces is not None and reference.pieces is not None:
+        ours, theirs = candidate.pieces, reference.pieces
         how = _how(ours, theirs)
     else:
-        return _compare_texts(reference, candidate, prompt_ids, tokenizer)
+        ours = _text_of(candidate, reference, tokenizer, endings)
+        theirs = _text_of(reference, candidate, tokenizer, endings)
+        how = _how(ours, theirs)
+        unit, is_retokenised = ("character", False) if tokenizer is None else ("token", True)
+        if is_retokenised:
+            ours = tuple(tokenizer(ours, add_special_tokens=False)["input_ids"])
+            theirs = tuple(tokenizer(theirs, add_special_tokens=False)["input_ids"])
+            if how == PARTED and (candidate.has_reasoning or reference.has_reasoning):
+                unjudged = REASONING
     at = None if how == EQUAL else divergence(ours, theirs)
-    return Duo(reference, candidate, prompt_ids, ours, theirs, "token", False, how, at)
-
-
-def _compare_texts(
-    reference: Output, candidate: Output, prompt_ids: tuple[int, ...] | None, tokenizer: Any
-) -> Duo:
-    text = _text_of(candidate, reference, tokenizer)
-    other = _text_of(reference, candidate, tokenizer)
-    how = _how(text, other)
-    ours: Sequence[Token] = text
-    theirs: Sequence[Token] = other
-    if tokenizer is not None:
-        ours = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
-        theirs = tuple(tokenizer(other, add_special_tokens=False)["input_ids"])
-    at = None if how == EQUAL else divergence(ours, theirs)
-    unit = "character" if tokenizer is None else "token"
-    again = tokenizer is not None
-    return Duo(reference, candidate, prompt_ids, ours, theirs, unit, again, how, at)
+    if how == EQUAL:
+        unjudged = ""
+    return Duo(
+        reference, candidate, prompt_ids, ours, theirs, unit, is_retokenised, how, at,
+        unjudged=unjudged,
+    )  # fmt: skip
 
 
 def _how(ours: Sequence[Token], theirs: Sequence[Token]) -> str:
@@ -134,20 +100,14 @@ def _how(ours: Sequence[Token], theirs: Sequence[Token]) -> str:
     return LONGER if at == len(theirs) else PARTED
 
 
-def _ends_alike(candidate: Output, reference: Output, ends: frozenset[int]) -> bool:
-    """Return whether one side ended by itself exactly where the other wrote the end of a text."""
-    assert candidate.token_ids is not None
-    assert reference.token_ids is not None
-    shorter, longer = sorted((candidate, reference), key=lambda side: len(side.tokens or ()))
-    assert longer.token_ids is not None
-    rest = longer.token_ids[len(shorter.token_ids or ()) :]
-    return shorter.finish_reason == "stop" and len(rest) == 1 and rest[0] in ends
-
-
-def _text_of(output: Output, other: Output, tokenizer: Any) -> str:
+def _text_of(output: Output, other: Output, tokenizer: Any, endings: Endings) -> str:
+    """Return an output as text, without an EOS at its end."""
     text = output.text
     if text is None and tokenizer is not None:
         text = tokenizer.decode(output.token_ids, skip_special_tokens=True)
+    elif text is not None and tokenizer is not None:
+        for end in endings.eos:
+            text = text.removesuffix(tokenizer.decode([end]))
     if text is None:
         raise ValueError(
             f"{output.where} has token ids only and {other.where} text only; pass the target, "
@@ -157,10 +117,16 @@ def _text_of(output: Output, other: Output, tokenizer: Any) -> str:
     return text.rstrip("\ufffd")
 
 
-def _same_prompt(reference: Output, candidate: Output, tokenizer: Any) -> tuple[int, ...] | None:
-    """Return the prompt's ids, None where unknown. Raise ValueError if the prompts differ."""
+def _same_prompt(
+    reference: Output, candidate: Output, tokenizer: Any
+) -> tuple[tuple[int, ...] | None, str]:
+    """Return the prompt's ids, None where unknown, and why no target can read it, "" if it can.
+
+    Raises ValueError if the prompts differ.
+    """
     for theirs, ours in (
         (reference.prompt_ids, candidate.prompt_ids),
+        (reference.messages, candidate.messages),
         (reference.prompt, candidate.prompt),
     ):
         if theirs is not None and ours is not None and theirs != ours:
@@ -173,10 +139,32 @@ def _same_prompt(reference: Output, candidate: Output, tokenizer: Any) -> tuple[
             break
     ids = reference.prompt_ids if candidate.prompt_ids is None else candidate.prompt_ids
     text = reference.prompt if candidate.prompt is None else candidate.prompt
-    if ids is None and text is not None and tokenizer is not None:
-        ids = tuple(tokenizer(text)["input_ids"])
-    return ids
+    messages = candidate.messages or reference.messages
+    if ids is not None or tokenizer is None:
+        return ids, ""
+    if messages is not None:
+        ids = _templated(messages, tokenizer)
+        return ids, NO_TEMPLATE if ids is None else ""
+    if text is None:
+        return None, ""
+    # Some servers return the prompt with the BOS that they put before it.
+    bos = getattr(tokenizer, "bos_token", None)
+    has_bos = isinstance(bos, str) and bool(bos) and text.startswith(bos)
+    return tuple(tokenizer(text, add_special_tokens=not has_bos)["input_ids"]), ""
 
 
-def _readable(prompt: str | tuple[int, ...]) -> str | list[int]:
+def _templated(messages: Sequence[Any], tokenizer: Any) -> tuple[int, ...] | None:
+    """Return messages as the tokenizer's chat template writes them; None if it cannot."""
+    if not tokenizer.chat_template:
+        return None
+    try:
+        ids = tokenizer.apply_chat_template(
+            [dict(each) for each in messages], add_generation_prompt=True, return_dict=False
+        )
+    except Exception:  # a template may raise whatever it wants
+        return None
+    return tuple(ids)
+
+
+def _readable(prompt: Any) -> Any:
     return prompt if isinstance(prompt, str) else list(prompt)

@@ -40,6 +40,11 @@ class OutputSet:
     dtype: str | None = None
     eos_token_ids: tuple[int, ...] = ()
 
+    @property
+    def is_run(self) -> bool:
+        """Whether specviz wrote these outputs."""
+        return self.batch_size is not None
+
 
 def read_outputs(role: str, source: Any) -> OutputSet:
     """Read a set of outputs.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from specviz.checks.audit.pairing import EQUAL, LONGER, SHORTER
+from specviz.checks.audit.duo import EQUAL, LONGER, SHORTER
 from specviz.checks.audit.statistics import Control
 from specviz.checks.audit.verdicts import UNEXPLAINED
 from specviz.checks.equivalence import NEAR_TIE, UNKNOWN
@@ -30,7 +30,9 @@ class Audit:
     Attributes:
         prompts: one entry per prompt. NA or NaN where there is nothing to say:
             verdict: "equal", "shorter" or "longer" (the candidate ends earlier or later, with the
-                same tokens as far as both go), "near tie", "unexplained", or "unknown".
+                same tokens as far as both go, and an EOS or a stated budget explains it),
+                "near tie", "unexplained", or "unknown".
+            reason: why it is "unexplained" whatever the target says, or "unknown"; "" otherwise.
             unit: what is compared and counted: "token" or "character".
             first_divergence: index into the new tokens.
             reference_token, candidate_token: what stands there.
@@ -79,56 +81,79 @@ class Audit:
         """The outcome in one sentence."""
         total = len(self.prompts)
         texts = "1 text" if total == 1 else f"{total} texts"
-        ties, unknown = self._count(NEAR_TIE), self._count(UNKNOWN)
-        unexplained = self._count(UNEXPLAINED)
+        ties, equal = self._count(NEAR_TIE), self._count(EQUAL)
         others = self._others()
-        if unexplained:
-            noun = "divergence" if unexplained == 1 else "divergences"
-            where = self._place(self.unexplained[0])
-            if ties:
-                others = [f"{ties} near tie" if ties == 1 else f"{ties} near ties", *others]
-            return (
-                f"{unexplained} unexplained {noun} in {texts}, the first in "
-                f"{where}{_listed(others)}"
-            )
-        if unknown:
-            first = self.prompts.index[self.prompts["verdict"] == UNKNOWN][0]
-            entry = self.prompts.loc[first]
-            where = f"prompt {first} at {entry['unit']} {entry['first_divergence']}"
-            return (
-                f"not judged: {unknown} of {total} texts diverge, the first in {where}, and it is "
-                f"not known whether rounding explains it{_listed(others)}"
-            )
+        if self._count(UNEXPLAINED):
+            return self._wrong(texts)
+        if self._count(UNKNOWN):
+            return self._not_judged(total) + _listed(others)
         if ties:
             gap = self.prompts["gap"].max()
             return (
-                f"near ties only: {ties} of {total} texts diverge, with a gap of {gap:.3g} at most "
-                f"against a noise of {self.noise:.3g}{_listed(others)}"
+                f"near ties only: {ties} of {total} texts diverge, with a gap of {gap:.3g} at "
+                f"most; {self._explained}{_listed(others)}"
             )
-        equal = self._count(EQUAL)
+        if not equal:
+            ended = ", ".join(others)
+            return f"no divergence, but no text is equal to its end: of {texts}, {ended}"
         shown = f"all {total} texts are" if equal == total else f"{equal} of {texts} are"
         return f"right: {shown} equal{_listed(others)}"
+
+    def _wrong(self, texts: str) -> str:
+        """Say what is wrong: faults that are plain without a target first."""
+        unexplained = self.prompts[self.prompts["verdict"] == UNEXPLAINED]
+        parts = []
+        for reason, entries in unexplained[unexplained["reason"] != ""].groupby("reason"):
+            where = self._at(entries.index[0])
+            parts.append(f"wrong: {reason} in {len(entries)} of {texts}, the first in {where}")
+        rest = unexplained[unexplained["reason"] == ""]
+        if len(rest):
+            noun = "divergence" if len(rest) == 1 else "divergences"
+            where = self._place(rest.index[0])
+            parts.append(f"{len(rest)} unexplained {noun} in {texts}, the first in {where}")
+        return "; ".join(parts) + _listed(self._others())
+
+    def _not_judged(self, total: int) -> str:
+        unknown = self.prompts[self.prompts["verdict"] == UNKNOWN]
+        reason = unknown["reason"].value_counts().index[0]
+        entries = unknown[unknown["reason"] == reason]
+        where = self._at(entries.index[0])
+        shown = f"not judged: {reason} ({len(entries)} of {total} texts, the first in {where}"
+        if entries["gap"].notna().any():
+            shown += f"; {self._explained}"
+        left = len(unknown) - len(entries)
+        return f"{shown})" + (f"; {left} more for other reasons" if left else "")
 
     def _count(self, verdict: str) -> int:
         """Return how many prompts have a verdict."""
         return int((self.prompts["verdict"] == verdict).sum())
 
     def _others(self) -> list[str]:
+        """Count the verdicts that the first line does not begin with."""
         parts = []
+        if self._count(UNEXPLAINED) and self._count(UNKNOWN):
+            parts.append(f"{self._count(UNKNOWN)} not judged")
         for verdict, words in ((SHORTER, "end earlier"), (LONGER, "end later")):
             if self._count(verdict):
                 parts.append(f"{self._count(verdict)} {words}")
         return parts
 
+    @property
+    def _explained(self) -> str:
+        return f"noise explains {self.limit:.3g}"
+
+    def _at(self, prompt: int) -> str:
+        entry = self.prompts.loc[prompt]
+        at = entry["first_divergence"]
+        return f"prompt {prompt}" + ("" if pd.isna(at) else f" at {entry['unit']} {at}")
+
     def _place(self, prompt: int) -> str:
         """Say where a text diverges and by how much."""
         entry = self.prompts.loc[prompt]
-        at = f"prompt {prompt} at {entry['unit']} {entry['first_divergence']}"
-        noise = f"against a noise of {self.noise:.3g}"
         if entry["gap"] > self.limit or not entry["later_gap"] > self.limit:
-            return f"{at}, with a gap of {entry['gap']:.3g} {noise}"
+            return f"{self._at(prompt)}, with a gap of {entry['gap']:.3g}; {self._explained}"
         later = f"its {entry['unit']} {entry['later_token']} lies {entry['later_gap']:.3g} below"
-        return f"{at}: {later} the target's best {noise}"
+        return f"{self._at(prompt)}: {later} the target's best; {self._explained}"
 
     @property
     def control_sentence(self) -> str:
@@ -164,6 +189,11 @@ class Audit:
             parts += ["", table.to_string(float_format="{:.3g}".format, na_rep="")]
         if len(shown) > _MAX_SHOWN:
             parts.append(f"... and {len(shown) - _MAX_SHOWN} more; see frame()")
+        for reason, entries in shown[shown["reason"] != ""].groupby("reason"):
+            prompts = ", ".join(map(str, entries.index[:_MAX_SHOWN]))
+            left = len(entries) - _MAX_SHOWN
+            more = f" and {left} more" if left > 0 else ""
+            parts += ["", f"{entries['verdict'].iloc[0]}, {prompts}{more}: {reason}"]
         for note in self.notes:
             parts += ["", f"Note: {note}"]
         return harmless("\n".join(parts))

@@ -7,8 +7,8 @@ candidate says of itself can speak against a tie, but never for one.
 import math
 from collections.abc import Iterator, Sequence
 
+from specviz.checks.audit.duo import Duo
 from specviz.checks.audit.output import Output, Token
-from specviz.checks.audit.pairing import Duo
 from specviz.checks.audit.verdicts import Finding
 
 _LEAST = 1e-6  # a probability below this counts as 0
@@ -19,7 +19,7 @@ def weigh(duo: Duo) -> Finding:
     """Return what both sides' log-probabilities say of one divergence."""
     at = duo.at
     assert at is not None
-    if duo.unit != "token" or duo.is_retokenised:
+    if not duo.is_counted or duo.ends:
         return Finding()
     ours, theirs = duo.ours[at], duo.theirs[at]
     own = _distance(duo.candidate, at, (ours, theirs))
@@ -85,7 +85,7 @@ def noise_between(duos: Sequence[Duo]) -> float:
 
 
 def _changes(duo: Duo) -> Iterator[float]:
-    if duo.unit != "token" or duo.is_retokenised:
+    if not duo.is_counted:
         return
     # Not where the texts part: a fault there would explain itself.
     stop = len(duo.ours) if duo.at is None else duo.at

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from specviz.checks.audit.duo import PARTED, Duo
 from specviz.checks.audit.output import Token
-from specviz.checks.audit.pairing import PARTED, Duo
 from specviz.checks.audit.report import VERDICTS
 from specviz.checks.audit.statistics import share_of
 from specviz.checks.audit.verdicts import UNEXPLAINED, Finding
@@ -37,14 +37,17 @@ def make_totals(verdicts: Sequence[str]) -> pd.DataFrame:
 def make_prompts(
     duos: Sequence[Duo],
     findings: Mapping[int, Finding],
-    verdicts: Sequence[str],
+    verdicts: Sequence[tuple[str, str]],
     controls: Sequence[Duo] | None,
     tokenizer: Any,
 ) -> pd.DataFrame:
-    """Return a row per prompt, see `Audit.prompts`."""
+    """Return a row per prompt, see `Audit.prompts`.
+
+    verdicts: with the reason of each, "" if there is none.
+    """
     entries = []
-    for i, (duo, verdict) in enumerate(zip(duos, verdicts, strict=True)):
-        entry = _entry(duo, findings.get(i, Finding()), verdict)
+    for i, (duo, (verdict, reason)) in enumerate(zip(duos, verdicts, strict=True)):
+        entry = {"verdict": verdict, "reason": reason} | _entry(duo, findings.get(i, Finding()))
         if controls is not None:
             entry["control_diverges"] = controls[i].how == PARTED
         entries.append(entry | _texts(duo, tokenizer))
@@ -52,10 +55,9 @@ def make_prompts(
     return pd.DataFrame(entries).astype(integers).rename_axis("prompt")
 
 
-def _entry(duo: Duo, found: Finding, verdict: str) -> dict[str, Any]:
+def _entry(duo: Duo, found: Finding) -> dict[str, Any]:
     at = duo.at
     return {
-        "verdict": verdict,
         "unit": duo.unit,
         "first_divergence": pd.NA if at is None else at,
         "reference_token": _token(duo.theirs, at),

@@ -25,6 +25,7 @@ from specviz.engine.models.compat import (
 from specviz.engine.models.hub import find
 from specviz.engine.models.pair import DTYPES, Pair
 from specviz.engine.models.places import check_places
+from specviz.engine.models.settings import describe_ignored
 from specviz.util.validate import require_choice
 
 
@@ -72,6 +73,18 @@ class Target:
         if ids is None:
             return frozenset()
         return frozenset([ids] if isinstance(ids, int) else ids)
+
+    @property
+    def padding_ids(self) -> frozenset[int]:
+        """The ids that fill up a row of a batch."""
+        configs = (getattr(self.target, "generation_config", None), self.tokenizer)
+        ids = (getattr(each, "pad_token_id", None) for each in configs)
+        return frozenset(each for each in ids if each is not None)
+
+    @property
+    def ignored(self) -> str | None:
+        """In a sentence, what the target asks of `generate` that plain forwards do not compute."""
+        return describe_ignored(self.target)
 
     @property
     def name(self) -> str:

@@ -1,17 +1,28 @@
 """What a divergence is: a tie that rounding turned, or something else.
 
-Contract: numbers go in, a verdict comes out. The rule is that of `specviz.checks.equivalence`: a
-divergence is a near tie if both tokens lie within twice the noise of the target's best one, and
-all later tokens of the candidate too, under its own prefix. Not known here: where the numbers come
-from.
+Contract: numbers go in, a verdict comes out, by the rule of `specviz.checks.equivalence`. Not known
+here: where the numbers come from.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specviz.checks.equivalence import CEILINGS, NEAR_TIE, UNKNOWN, largest_gap
+from specviz.checks.equivalence import (
+    CEILINGS,
+    NEAR_TIE,
+    UNKNOWN,
+    Evidence,
+    doubt_near_ties,
+    largest_gap,
+)
+from specviz.checks.equivalence import UNEXPLAINED as BEYOND_NOISE
 
 UNEXPLAINED = "unexplained"
+NOT_MEASURED = "it is not known whether rounding explains the divergence"
+FOREIGN = "the reference is not what this target writes"
+PROCESSED = "the target's generation_config asks for processed scores, which are not computed here"
+DOUBTED = "a near tie, but beside an unexplained divergence that proves nothing"
 # The dtype with the most noise that is believed, for runs whose dtype is unknown.
 LOOSEST = max(CEILINGS, key=lambda dtype: CEILINGS[dtype])
 
@@ -27,9 +38,12 @@ class Finding:
         later_gap: the largest distance of a later token of the candidate from the target's best
             one, under the candidate's own prefix.
         later_at: the index of that token; None where unknown.
+        before: the largest distance of a token of the reference, up to there, from the target's
+            best one.
         below, below_at: the same for all tokens of the reference.
         deviation: how far both sides' best log-probabilities there differ.
         measured_from: "target", "log-probabilities" or "".
+        is_end: whether the candidate's text ends there, and its token is an EOS that it left out.
     """
 
     gap: float = math.nan
@@ -38,28 +52,41 @@ class Finding:
     reference_gap: float = math.nan
     later_gap: float = math.nan
     later_at: int | None = None
+    before: float = math.nan
     below: float = math.nan
     below_at: int | None = None
     deviation: float = math.nan
     measured_from: str = ""
+    is_end: bool = False
 
 
-def limit_of(noise: float, dtype: str) -> float:
-    """Return the largest gap that noise explains in a dtype, see `largest_gap`."""
-    return largest_gap(noise, CEILINGS[dtype])
-
-
-def judge(finding: Finding, noise: float, dtype: str) -> str:
-    """Return NEAR_TIE, UNEXPLAINED or UNKNOWN.
+def judge(finding: Finding, noise: float, dtype: str) -> tuple[str, str]:
+    """Return NEAR_TIE, UNEXPLAINED or UNKNOWN, and why it is UNKNOWN.
 
     Args:
         finding: of the divergence.
         noise: NaN if it was not measured.
         dtype: of the runs, which decides how much noise is believed.
     """
-    limit = limit_of(noise, dtype)
-    sizes = (finding.gap, finding.later_gap, finding.deviation)
-    if any(size > limit for size in sizes):
-        return UNEXPLAINED
-    is_known = noise <= CEILINGS[dtype] and not math.isnan(finding.gap)
-    return NEAR_TIE if is_known and not finding.is_bound else UNKNOWN
+    limit = largest_gap(noise, CEILINGS[dtype])
+    if finding.is_end and finding.candidate_gap > limit:
+        return UNEXPLAINED, ""
+    if finding.before > limit:
+        return UNKNOWN, FOREIGN
+    evidence = Evidence(finding.gap, finding.deviation, finding.later_gap)
+    cause = evidence.cause(noise, CEILINGS[dtype])
+    if cause == BEYOND_NOISE:
+        return UNEXPLAINED, ""
+    if cause == UNKNOWN or finding.is_bound:
+        return UNKNOWN, NOT_MEASURED
+    return NEAR_TIE, ""
+
+
+def doubt(verdicts: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return verdicts in the light of each other, by the rule of `doubt_near_ties`."""
+    causes = [BEYOND_NOISE if verdict == UNEXPLAINED else verdict for verdict, _ in verdicts]
+    doubted = doubt_near_ties(causes, [""] * len(causes))
+    found = []
+    for each, before, after in zip(verdicts, causes, doubted, strict=True):
+        found.append(each if before == after else (after, DOUBTED))
+    return found
