@@ -274,3 +274,10 @@ def test_two_texts_of_one_prompt_are_refused() -> None:
 
 def test_objects_of_an_engine_are_refused() -> None:
     check_refusal(lambda: read_outputs("reference", [Path()]), "reference[0] must be an output")
+
+
+def test_answers_to_other_requests_are_refused() -> None:
+    """Two files that each lack another failed request have as many answers, in other order."""
+    sides = [[batch(name, chat("a")) for name in names] for names in ("ab", "ac")]
+    check_refusal(lambda: sv.audit(*sides), "the prompts of candidate[1] and reference[1] differ")
+    assert sv.audit(sides[0], [chat("a"), chat("a")]).passed  # a file that names none
