@@ -618,8 +618,8 @@ BUGS = (
     Bug(
         name="audit-behind-eos",
         file="specviz/checks/audit/ends.py",
-        old="if behind is not None:",
-        new="if behind is not None and duo.how == EQUAL:",
+        old="if behind is not None and endings",
+        new="if behind is not None and duo.how == EQUAL and endings",
         harm="a decoder that writes on behind EOS passes",
         tests="tests/test_audit_ends.py -k an_end_is_judged",
     ),
@@ -634,8 +634,8 @@ BUGS = (
     Bug(
         name="audit-foreign-reference",
         file="specviz/checks/audit/verdicts.py",
-        old="if finding.before > limit:",
-        new="if finding.before > 1e9:",
+        old="if max(finding.before, finding.reference_gap) > limit and",
+        new="if max(finding.before, finding.reference_gap) > 1e9 and",
         harm="a right decoder is called wrong by a reference of another model",
         tests="tests/test_audit.py -k not_the_targets",
     ),

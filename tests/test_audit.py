@@ -144,7 +144,11 @@ def test_real_runs_in_bfloat16_differ_by_ties_alone() -> None:
     assert not found.control.is_more
     assert "It is not shown that the candidate diverges more often" in repr(found)
     # The same, as texts: read again by the tokenizer.
-    texts = sv.audit(alone.texts, candidate.texts, pair, prompts=prompts)
+    sides = []
+    for run in (alone, candidate):
+        ends = zip(run.texts, run.status, strict=True)
+        sides.append([{"text": t, "finish_reason": end, "max_tokens": 20} for t, end in ends])
+    texts = sv.audit(*sides, pair, prompts=prompts)
     assert texts.passed
     assert "10 of 10 outputs are texts" in texts.notes[0]
 

@@ -4,7 +4,9 @@ import copy
 from typing import Any
 
 import pytest
+import torch
 from conftest import check_refusal, decoded, generate_one_by_one, make_pair, make_prompts
+from test_audit import a_tie
 from tokenizers.processors import TemplateProcessing
 
 import specviz as sv
@@ -61,9 +63,14 @@ def said(token_ids: list[int], reason: str = "", budget: int | None = None) -> d
         (said(LONG, "length"), said(LONG[:5], "stop"), "unexplained", ""),
         (said(LONG, "length", 24), said(LONG[:5]), "unexplained", ""),
         (said(LONG, "length"), said([], "stop"), "unexplained", ""),
-        (said(LONG[:5], "stop"), said(LONG, "length"), "unknown", "the reference is not what this"),
+        (
+            said(LONG[:5], "stop"),
+            said(LONG, "length"),
+            "unknown",
+            "the reference ends where this target",
+        ),
         (said(LONG, "length"), said(LONG[:5], "length", 24), "unexplained", BEFORE_BUDGET),
-        (said(LONG, "length"), said(LONG[:5], "abort", 24), "unknown", OPEN_END),
+        (said(LONG, "length"), said(LONG[:5], "content_filter", 24), "unknown", OPEN_END),
         # Budgets, stated or not.
         (said(LONG, "length"), said(LONG[:5], "length", 5), "shorter", ""),
         (said(LONG[:5], "length", 5), said(LONG, "length", 24), "longer", ""),
@@ -218,3 +225,80 @@ def test_a_near_tie_beside_a_fault_proves_nothing() -> None:
     verdicts = [("near tie", ""), ("equal", ""), ("unexplained", BEHIND_EOS)]
     assert doubt(verdicts) == [("unknown", DOUBTED), *verdicts[1:]]
     assert doubt(verdicts[:2]) == verdicts[:2]
+
+
+def behind_a_tie(text: Any, **ours: Any) -> sv.Audit:
+    """An audit in bfloat16, where the candidate takes the other token of a tie and ends so."""
+    prompt, tokens, _, _ = a_tie()
+    theirs = {"prompt": prompt, "token_ids": tokens, "max_tokens": len(tokens)}
+    pair = make_pair("llama", torch.bfloat16)
+    return sv.audit([theirs], [{"prompt": prompt, "token_ids": text, **ours}], pair)
+
+
+@pytest.mark.parametrize(
+    ("end", "ours", "verdict", "reason"),
+    [
+        (None, {}, "near tie", ""),
+        (-1, {"max_tokens": -1}, "near tie", ""),
+        (-1, {}, "unexplained", ""),  # an EOS, as the reference's budget is not reached
+        (-1, {"finish_reason": "stop"}, "unexplained", ""),
+        (-1, {"finish_reason": "length"}, "unknown", OPEN_END),
+        (-1, {"finish_reason": "content_filter"}, "unknown", OPEN_END),
+    ],
+)
+def test_an_end_behind_a_near_tie_is_judged(
+    end: int | None, ours: dict[str, Any], verdict: str, reason: str
+) -> None:
+    _, tokens, at, text = a_tie()
+    text = text[: len(tokens)] if end is None else text[: max(at + 2, len(tokens) - 4)]
+    if ours.get("max_tokens"):
+        ours = {"max_tokens": len(text)}
+    found = behind_a_tie(text, **ours)
+    entry = found.prompts.loc[0]
+    assert entry["first_divergence"] == at
+    assert (entry["verdict"], entry["reason"]) == (verdict, reason), found
+
+
+def test_a_text_that_goes_on_behind_a_near_tie_is_open() -> None:
+    _, tokens, _, text = a_tie()
+    assert len(text) > len(tokens)
+    assert behind_a_tie(text).prompts.loc[0, "reason"] == OPEN_END
+    assert behind_a_tie(text, max_tokens=len(text)).passed
+    assert behind_a_tie(text, max_tokens=len(tokens)).prompts.loc[0, "reason"] == BEHIND_BUDGET
+
+
+def test_one_row_that_ignores_eos_excuses_no_other() -> None:
+    theirs = [said([*ENDED, 12, 13]), said(ENDED)]
+    found = sv.audit(theirs, [said([*ENDED, 12, 13]), said([*ENDED, 8])], make_pair("llama"))
+    assert found.prompts["reason"].tolist() == ["", BEHIND_EOS]
+
+
+def test_cut_letters_are_few() -> None:
+    for count, verdict in ((3, "equal"), (4, "unknown")):
+        found = sv.audit(["text"], ["text" + "\ufffd" * count])
+        assert found.prompts.loc[0, "verdict"] == verdict
+
+
+def test_texts_without_tokens_of_their_own(embedded: sv.Pair) -> None:
+    for ours in ("\n    ret", "\n    return\ud800a", "\n    retur"):
+        theirs = {"prompt": "def f():", "text": "\n    return"}
+        for reason in (None, "stop"):
+            output = {"prompt": "def f():", "text": ours, "finish_reason": reason}
+            for sides in ((theirs, output), (output, theirs)):
+                assert not sv.audit([sides[0]], [sides[1]], embedded).passed
+
+
+def test_a_failed_request_is_refused() -> None:
+    for reason in ("abort", "error"):
+        output = {"text": "a", "finish_reason": reason}
+        check_refusal(
+            lambda output=output: sv.audit([output], [output]), "reference[0] is a request"
+        )
+
+
+def test_a_full_reference_explains_the_end_before_a_longer_text(embedded: sv.Pair) -> None:
+    prompt = "def add(a, b):"
+    (tokens,) = sv.generate(embedded, [prompt], max_new_tokens=8, progress=False).tokens
+    theirs = {"prompt": prompt, "token_ids": tokens[:5], "max_tokens": 5}
+    ours = {"prompt": prompt, "text": embedded.tokenizer.decode(tokens), "max_tokens": 8}
+    assert sv.audit([theirs], [ours], embedded).prompts.loc[0, "verdict"] == "longer"

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from specviz.checks.audit.duo import PARTED, Duo
-from specviz.checks.audit.ends import Endings
+from specviz.checks.audit.ends import OPEN_END, Endings
 from specviz.checks.audit.notes import notes_on
 from specviz.checks.audit.pairing import pair_up, with_prompts
 from specviz.checks.audit.reading import OutputSet, read_outputs
@@ -21,7 +21,7 @@ from specviz.checks.audit.returned import noise_between, weigh
 from specviz.checks.audit.statistics import against_control
 from specviz.checks.audit.tables import make_prompts, make_totals
 from specviz.checks.audit.verdicts import LOOSEST, PROCESSED, UNEXPLAINED, Finding, doubt, judge
-from specviz.checks.equivalence import CEILINGS, UNKNOWN, largest_gap
+from specviz.checks.equivalence import CEILINGS, NEAR_TIE, UNKNOWN, largest_gap
 from specviz.util.validate import require_choice, require_int, short
 
 if TYPE_CHECKING:
@@ -185,6 +185,8 @@ def _report(
             found = UNEXPLAINED, duo.fault
         elif duo.unjudged:
             found = UNKNOWN, duo.unjudged
+        elif found[0] == NEAR_TIE and (duo.is_open or (scorer is None and duo.our_ends)):
+            found = UNKNOWN, OPEN_END
         verdicts.append(found)
     verdicts = doubt(verdicts)
     reader = None if scorer is None else scorer.tokenizer
@@ -195,7 +197,7 @@ def _report(
         limit,
         has_target=scorer is not None,
         has_control_noise=not math.isnan(control_noise),
-        has_dtype=conditions["dtype"] is not None,
+        dtype=conditions["dtype"],
         ignored=None if scorer is None else scorer.ignored,
     )
     against = None

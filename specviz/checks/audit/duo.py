@@ -25,7 +25,9 @@ class Duo:
         how: EQUAL, PARTED, SHORTER or LONGER, as the candidate is.
         at: the first index of `ours` and `theirs` that differs, or where the shorter one ends; None
             where they are equal. With a fault, where that is.
-        ends: the ids that the end of the shorter one may stand for, where the texts part there.
+        our_ends, their_ends: the ids of which one stands behind the text, if it shows none; empty
+            where that is not to be judged.
+        is_open: whether it is not known what ended the candidate's text, behind where they part.
         fault: what is wrong with the candidate, whatever the target says; "" if nothing.
         unjudged: why it cannot be judged whether the texts are right; "" if it can.
     """
@@ -39,7 +41,9 @@ class Duo:
     is_retokenised: bool
     how: str
     at: int | None
-    ends: tuple[int, ...] = ()
+    our_ends: tuple[int, ...] = ()
+    their_ends: tuple[int, ...] = ()
+    is_open: bool = False
     fault: str = ""
     unjudged: str = ""
 

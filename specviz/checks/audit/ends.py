@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specviz.checks.audit.duo import EQUAL, LONGER, PARTED, SHORTER, Duo
+from specviz.checks.audit.duo import EQUAL, PARTED, SHORTER, Duo
 from specviz.checks.audit.output import Output
 
 BEHIND_EOS = "tokens behind EOS"
@@ -16,6 +16,10 @@ BEHIND_BUDGET = "tokens behind the budget"
 BEFORE_BUDGET = "an end before the budget and without EOS"
 OPEN_END = "neither a stated budget nor an EOS explains where a text ends"
 EMPTY = "both texts are empty"
+
+# How a text ended: with an EOS that it shows, with one that it does not show, at its budget, before
+# its budget though it says otherwise, or nobody knows.
+SHOWN, HIDDEN, FULL, EARLY, OPEN = "shown", "hidden", "full", "early", "open"
 
 
 @dataclass(frozen=True)
@@ -25,45 +29,70 @@ class Endings:
     Attributes:
         eos: none where unknown.
         padding: what may fill a row behind its EOS.
-        are_ignored: whether the reference goes on behind EOS, so that the candidate may, too.
+        are_ignored: whether the reference goes on behind EOS in a text.
+        usual: the tokens of the longest text that shows no EOS; 0 where unknown.
     """
 
     eos: frozenset[int] = frozenset()
     padding: frozenset[int] = frozenset()
     are_ignored: bool = False
+    usual: int = 0
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The ids of EOS, sorted."""
+        return tuple(sorted(self.eos))
 
     def cut(self, tokens: Sequence[Any]) -> Sequence[Any]:
         """Return a text without the padding behind its EOS."""
         stop = next((i for i, token in enumerate(tokens, 1) if token in self.eos), len(tokens))
-        is_padded = not self.are_ignored and self.eos | self.padding >= set(tokens[stop:])
+        is_padded = self.eos | self.padding >= set(tokens[stop:])
         return tokens[:stop] if is_padded else tokens
 
     def behind(self, tokens: Sequence[Any]) -> int | None:
-        """Return the index of the first token behind EOS; None if there is none to complain of."""
-        if self.are_ignored:
-            return None
+        """Return the index of the first token behind an EOS, None if there is only padding."""
         written = self.cut(tokens)
         return next((i for i, token in enumerate(written[:-1], 1) if token in self.eos), None)
+
+    def of(self, sides: Sequence[Sequence[Output]]) -> "Endings":
+        """Return these endings with what the texts of the reference, and of both sides, say."""
+        texts = [[output.tokens or () for output in side] for side in sides]
+        open_ended = [len(text) for side in texts for text in side if not self.eos & set(text[-1:])]
+        are_ignored = any(self.behind(text) is not None for text in texts[0])
+        return replace(self, are_ignored=are_ignored, usual=max(open_ended, default=0))
 
 
 def judge_ends(duo: Duo, endings: Endings) -> Duo:
     """Return both texts with what their ends say: a fault, a place to judge, or that it is open."""
     candidate, reference = duo.candidate, duo.reference
     behind = endings.behind(duo.ours)
-    if behind is not None:
-        return replace(duo, fault=BEHIND_EOS, at=behind)
+    if behind is not None and endings.behind(duo.theirs) is None:
+        # Where the reference ignores EOS, it may be that it only has not met one here.
+        is_own_way = duo.how == PARTED and duo.at is not None and duo.at < behind
+        if not (endings.are_ignored and is_own_way):
+            return replace(duo, fault=BEHIND_EOS, at=behind)
     if _exceeds(candidate, duo.ours, duo) and not _exceeds(reference, duo.theirs, duo):
         return replace(duo, fault=BEHIND_BUDGET, at=candidate.budget)
-    if duo.how == EQUAL and not duo.ours:
-        return replace(duo, unjudged=EMPTY)
+    if duo.how == EQUAL:
+        return duo if duo.ours else replace(duo, unjudged=EMPTY)
+    if duo.how == PARTED:
+        return _judge_parted(duo, endings)
     if duo.how == SHORTER:
-        return _judge_end(duo, candidate, reference, duo.ours, duo.theirs, endings)
-    if duo.how == LONGER:
-        return _judge_end(duo, reference, candidate, duo.theirs, duo.ours, endings)
-    return duo
+        return _judge_shorter(duo, candidate, reference, duo.ours, duo.theirs, endings)
+    return _judge_shorter(duo, reference, candidate, duo.theirs, duo.ours, endings)
 
 
-def _judge_end(
+def _judge_parted(duo: Duo, endings: Endings) -> Duo:
+    """Judge where the candidate ends after it has parted from the reference."""
+    end = _end(duo.candidate, duo.ours, duo, endings, other=duo.reference)
+    if end == EARLY:
+        return replace(duo, fault=BEFORE_BUDGET)
+    if end == HIDDEN and duo.has_ids:
+        return replace(duo, our_ends=endings.ids, is_open=not endings.ids)
+    return replace(duo, is_open=end in (HIDDEN, OPEN))
+
+
+def _judge_shorter(
     duo: Duo,
     shorter: Output,
     longer: Output,
@@ -72,35 +101,57 @@ def _judge_end(
     endings: Endings,
 ) -> Duo:
     """Judge where the shorter of two texts ends; `others` are the tokens of the longer one."""
-    if tokens and tokens[-1] in endings.eos:
+    other = longer if shorter is duo.candidate else None
+    end = _end(shorter, tokens, duo, replace(endings, usual=0), other)
+    if end == SHOWN:
         return duo  # and the longer one was told to ignore it
-    is_open = shorter.finish_reason == ""
-    if (is_open or shorter.finish_reason == "stop") and others[len(tokens)] in endings.eos:
+    parts_there = duo.at == len(tokens) < len(others)
+    may_be_hidden = end == HIDDEN or (end == OPEN and shorter.finish_reason == "")
+    if may_be_hidden and parts_there and others[len(tokens)] in endings.eos:
         has_more = len(others) > len(tokens) + 1
         return duo if has_more else replace(duo, how=EQUAL, at=None)
-    budget = shorter.budget
-    if is_open and budget is None and shorter is duo.candidate:
-        budget = longer.budget
-    is_early = budget is not None and duo.is_counted and len(tokens) < budget
-    if shorter.finish_reason == "stop" or (is_open and is_early):
-        # Its end stands for an EOS, if the texts part there as tokens, too.
-        if endings.eos and duo.at == len(tokens) and duo.has_ids:
-            return replace(duo, how=PARTED, ends=tuple(sorted(endings.eos)))
-        return replace(duo, unjudged=OPEN_END)
-    if shorter.finish_reason == "length" and is_early and shorter is duo.candidate:
+    if end == HIDDEN and parts_there and endings.eos and duo.has_ids:
+        if shorter is duo.candidate:
+            return replace(duo, how=PARTED, our_ends=endings.ids)
+        return _judge_parted(replace(duo, how=PARTED, their_ends=endings.ids), endings)
+    if end == EARLY and shorter is duo.candidate:
         return replace(duo, fault=BEFORE_BUDGET)
-    is_explained = _is_explained(shorter, longer, tokens, duo)
+    # A candidate that goes on has to say up to where.
+    is_explained = end == FULL and (longer.budget is not None or longer is duo.reference)
+    if is_explained and not duo.is_counted and shorter.token_ids is None:
+        assert shorter.budget is not None
+        is_explained = longer.budget is None or shorter.budget < longer.budget
     return duo if is_explained else replace(duo, unjudged=OPEN_END)
 
 
-def _is_explained(shorter: Output, longer: Output, tokens: Sequence[Any], duo: Duo) -> bool:
-    """Return whether stated budgets explain that one text ends earlier than the other."""
-    if shorter.budget is None or (longer.budget is None and longer is duo.candidate):
-        return False
-    if duo.is_counted:
-        return len(tokens) >= shorter.budget
-    is_less = longer.budget is None or shorter.budget < longer.budget
-    return shorter.finish_reason == "length" and is_less
+def _end(
+    output: Output, tokens: Sequence[Any], duo: Duo, endings: Endings, other: Output | None
+) -> str:
+    """Return how a text ended.
+
+    other: the output whose budget counts where this one states none and no reason for its end.
+    """
+    if tokens and duo.is_counted and tokens[-1] in endings.eos:
+        return SHOWN
+    reason = output.finish_reason
+    if reason == "stop":
+        return HIDDEN
+    if reason not in ("", "length"):
+        return OPEN
+    count = len(tokens) if duo.is_counted else len(output.token_ids or ())
+    is_known = duo.is_counted or output.token_ids is not None
+    if not is_known:
+        return FULL if reason == "length" and output.budget is not None else OPEN
+    budget = output.budget
+    if budget is None and other is not None and reason == "":
+        budget = other.budget
+    if budget is None:
+        return FULL if count == endings.usual else OPEN
+    if count > budget:
+        return FULL if output.budget is not None else OPEN
+    if count == budget:
+        return FULL
+    return EARLY if reason == "length" else HIDDEN
 
 
 def _exceeds(output: Output, tokens: Sequence[Any], duo: Duo) -> bool:

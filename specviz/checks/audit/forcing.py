@@ -25,6 +25,12 @@ def check_target(target: Target, duos: Sequence[Duo], sides: Sequence[OutputSet]
             _check_ids(target, output)
         _check_text(target, side)
     for duo in duos:
+        has_text = duo.reference.prompt is not None or duo.candidate.prompt is not None
+        if has_text and target.tokenizer is None and not duo.prompt_ids:
+            raise ValueError(
+                f"the prompt of {duo.candidate.where} is text, but the target has no tokenizer; "
+                "pass its folder, or tokenizer="
+            )
         if not duo.prompt_ids and not duo.is_chat:
             raise ValueError(
                 f"{duo.candidate.where} has no prompt, and the target cannot score a text without "
@@ -37,7 +43,7 @@ def check_target(target: Target, duos: Sequence[Duo], sides: Sequence[OutputSet]
             )
         length = len(duo.prompt_ids or ()) + max(len(duo.ours), len(duo.theirs))
         limit = target.max_positions
-        if limit is not None and duo.has_ids and length > limit:
+        if limit is not None and duo.is_parted and length > limit:
             raise ValueError(
                 f"{duo.candidate.where} is {length} tokens long with its prompt, but target "
                 f"{target.name} has {limit} positions; pass the target that wrote it"
@@ -79,45 +85,42 @@ def _check_text(target: Target, side: OutputSet) -> None:
 
 
 def force(target: Target, duo: Duo) -> Finding:
-    """Return what the target says of one divergence.
-
-    The later tokens of a text that a tokenizer read again are not judged: a decoder may have
-    written other tokens for the same text.
-    """
+    """Return what the target says of one divergence."""
     assert duo.at is not None
-    below = _below(target, duo, duo.ours)
-    reference_below = _below(target, duo, duo.theirs)
+    below = _below(target, duo, duo.ours, duo.our_ends)
+    reference_below = _below(target, duo, duo.theirs, duo.their_ends)
     candidate_gap = float(below[duo.at])
     reference_gap = float(reference_below[duo.at])
     later = below[duo.at + 1 :]
     worst = int(reference_below.argmax())
-    has_later = later.size > 0 and not duo.is_retokenised
     return Finding(
         gap=max(candidate_gap, reference_gap),
         is_end=duo.at == len(duo.ours),
+        is_reference_end=duo.at == len(duo.theirs),
+        is_retokenised=duo.is_retokenised,
         candidate_gap=candidate_gap,
         reference_gap=reference_gap,
-        later_gap=float(later.max()) if has_later else math.nan,
-        later_at=int(later.argmax()) + duo.at + 1 if has_later else None,
-        before=float(reference_below[: duo.at + 1].max()),
+        later_gap=float(later.max()) if later.size else math.nan,
+        later_at=int(later.argmax()) + duo.at + 1 if later.size else None,
+        before=float(reference_below[: duo.at].max(initial=0)),
         below=float(reference_below[worst]),
         below_at=worst,
         measured_from="target",
     )
 
 
-def _below(target: Target, duo: Duo, tokens: Sequence[object]) -> np.ndarray:
+def _below(target: Target, duo: Duo, tokens: Sequence[object], ends: Sequence[int]) -> np.ndarray:
     """Return how far each token of a text lies below the target's best one, (M,).
 
-    If the text ends where both part, one more stands for its end: the likeliest EOS.
+    ends: if there are some, the likeliest one stands behind the text.
     """
     ids = _ids(tokens)
-    texts = [ids] if len(ids) != duo.at else [[*ids, end] for end in duo.ends]
+    texts = [[*ids, end] for end in ends] or [ids]
     found = []
     for text in texts:
         scores = score_text(target, (duo.prompt_ids or (), text), leading=1)
         found.append(scores.logprobs[:, 0] - scores.chosen)
-    return min(found, key=lambda below: float(below[duo.at]))
+    return min(found, key=lambda below: float(below[-1]))
 
 
 def noise_of_target(
@@ -131,8 +134,11 @@ def noise_of_target(
     equal = [duo for duo in duos if duo.how == EQUAL and duo.has_ids]
     texts: list[Text] = []
     for duo in (*parted, *equal):
-        if duo.prompt_ids and (duo.theirs or duo.ours):
-            texts.append((duo.prompt_ids, _ids(duo.theirs or duo.ours)))
+        text = _ids(duo.theirs or duo.ours)
+        limit = target.max_positions
+        fits = limit is None or len(duo.prompt_ids or ()) + len(text) <= limit
+        if duo.prompt_ids and text and fits:
+            texts.append((duo.prompt_ids, text))
     return measure_noise(target, texts, shapes, diverging=len(parted))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specviz.checks.audit.answers import read_choice
-from specviz.checks.audit.output import BUDGETS, Output, from_record, plain_list
+from specviz.checks.audit.output import BUDGETS, Output, failed, from_record, plain_list
 from specviz.util.validate import is_finite, is_list, short
 
 
@@ -52,7 +52,7 @@ def _spec_bench(where: str, value: Mapping[str, Any]) -> Iterator[Output]:
     for i, choice in _entries(where, value, "choices"):
         (_, text), *_ = _entries(f"{where}: choices[{i}]", choice, "turns", str)
         if text == "ERROR":  # what Spec-Bench writes after a RuntimeError
-            raise _failed(where, text)
+            raise failed(where, text)
         output = replace(from_record(where, {"text": text}), is_chat=True)
         yield _keyed(output, "question_id", value["question_id"], i)
 
@@ -64,7 +64,7 @@ def _vllm_bench(where: str, value: Mapping[str, Any]) -> Iterator[Output]:
     errors = dict(enumerate(value.get("errors") or ()))
     for i, _ in texts:
         if errors.get(i):
-            raise _failed(f"{where}: generated_texts[{i}]", errors[i])
+            raise failed(f"{where}: generated_texts[{i}]", errors[i])
     is_chat = "chat" in str(value.get("backend") or value.get("endpoint_type"))
     for i, text in texts:
         output = from_record(f"{where}: generated_texts[{i}]", {"text": text})
@@ -127,7 +127,7 @@ def _batch_line(where: str, value: Mapping[str, Any]) -> Iterator[Output]:
     body = (value["response"] or {}).get("body") or {"error": "no answer"}
     error = value.get("error") or body.get("error")
     if error:
-        raise _failed(where, error)
+        raise failed(where, error)
     for i, output in enumerate(_openai(where, body)):
         yield _keyed(output, "custom_id", value["custom_id"], i)
 
@@ -147,6 +147,8 @@ def _openai(where: str, value: Mapping[str, Any]) -> Iterator[Output]:
 
 
 def _vllm(where: str, value: Mapping[str, Any]) -> Iterator[Output]:
+    if value.get("finished") is False:
+        raise failed(where, "finished: false")
     for _, output in _entries(where, value, "outputs"):
         names = ("token_ids", "text", "finish_reason")
         record = {name: output.get(name) for name in names}
@@ -201,7 +203,7 @@ def _sglang_pairs(triples: Any) -> list[tuple[Any, Any]]:
 
 def _error(where: str, value: Mapping[str, Any]) -> Iterator[Output]:
     if value["error"]:
-        raise _failed(where, value["error"])
+        raise failed(where, value["error"])
     yield from _own(where, value)
 
 
@@ -217,13 +219,6 @@ def _entries(
             "the file as the tool wrote it"
         )
     yield from enumerate(entries)
-
-
-def _failed(where: str, error: object) -> ValueError:
-    return ValueError(
-        f"{where} is a request that failed, {short(error)}; ask again, or leave its prompt out of "
-        "both sides"
-    )
 
 
 def _check_greedy(where: str, settings: Mapping[str, Any]) -> None:

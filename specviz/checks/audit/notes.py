@@ -3,11 +3,13 @@
 Contract: what was compared goes in, sentences for the report come out.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from specviz.checks.audit.duo import EQUAL, LONGER, SHORTER, Duo
 from specviz.checks.audit.output import Output
 from specviz.checks.audit.verdicts import LOOSEST, Finding
+from specviz.checks.equivalence import CEILINGS, largest_gap
 
 
 def notes_on(
@@ -17,7 +19,7 @@ def notes_on(
     *,
     has_target: bool,
     has_control_noise: bool,
-    has_dtype: bool,
+    dtype: str | None,
     ignored: str | None,
 ) -> tuple[str, ...]:
     """Return the sentences of a report.
@@ -28,7 +30,7 @@ def notes_on(
         limit: the largest gap that noise explains.
         has_target: whether a target scored them.
         has_control_noise: whether the noise is that of the reference against a control.
-        has_dtype: whether the dtype of the runs is known.
+        dtype: of the target, or of the runs; None where unknown.
         ignored: what the target asks of `generate` that an audit does not compute.
     """
     found = [*_on_texts(duos)]
@@ -38,8 +40,9 @@ def notes_on(
         return tuple(found)
     if has_target:
         found += _on_reference(findings, limit)
+        found += _on_dtype(findings, limit, dtype)
     else:
-        found += _without_target(duos, has_control_noise, has_dtype)
+        found += _without_target(duos, has_control_noise, dtype is not None)
     return tuple(found)
 
 
@@ -49,7 +52,7 @@ def _on_texts(duos: Sequence[Duo]) -> Iterator[str]:
         yield (
             f"{again} of {len(duos)} outputs are texts, which the target's tokenizer read again. "
             "A decoder may have written other tokens for the same text, so a gap may be that of "
-            "another token, and later tokens are not judged."
+            "another token."
         )
     letters = sum(duo.unit == "character" for duo in duos)
     if letters:
@@ -92,6 +95,19 @@ def _on_reference(findings: Mapping[int, Finding], limit: float) -> Iterator[str
             f"diverging texts (prompt {i}, token {off[i].below_at}: {off[i].below:.3g} below the "
             "best). It was sampled, or made with another model, prompt template or dtype, or is "
             "wrong; compare the columns reference_gap and candidate_gap."
+        )
+
+
+def _on_dtype(findings: Mapping[int, Finding], limit: float, dtype: str | None) -> Iterator[str]:
+    gaps = [each.gap for each in findings.values() if each.gap > limit]
+    if (
+        dtype in ("float32", "float64")
+        and gaps
+        and max(gaps) <= largest_gap(math.nan, CEILINGS[LOOSEST])
+    ):
+        yield (
+            f"The target reads in {dtype}. If the outputs were written in bfloat16 or float16, these "
+            "gaps may be its noise: pass dtype= (--dtype), or the target in that dtype."
         )
 
 

@@ -22,6 +22,7 @@ _REASONS = {
     **dict.fromkeys(("limit", "budget", "max_tokens", "max_new_tokens"), "length"),
     "none": "",
 }
+_FAILED = ("abort", "aborted", "error", "cancelled", "canceled", "timeout")
 # A log-probability is at most 0. Some engines round their sums a little above it.
 _ROUNDING = 1e-3
 
@@ -110,7 +111,7 @@ def from_record(where: str, record: Mapping[str, Any]) -> Output:
         text if text is not None or pieces is None else "".join(pieces),
         _logprobs(where, record.get("logprobs"), count),
         _all_candidates(where, record.get("top_logprobs"), count),
-        read_reason(_text(where, "finish_reason", record.get("finish_reason"))),
+        read_reason(where, _text(where, "finish_reason", record.get("finish_reason"))),
         _messages(where, record.get("messages")),
         _budget(where, record),
         _flag(where, "has_reasoning", record.get("has_reasoning")),
@@ -118,10 +119,23 @@ def from_record(where: str, record: Mapping[str, Any]) -> Output:
     )
 
 
-def read_reason(reason: str | None) -> str:
-    """Return "stop" or "length" for what an engine calls so, or its own word."""
+def read_reason(where: str, reason: str | None) -> str:
+    """Return "stop" or "length" for what an engine calls so, or its own word.
+
+    Raises ValueError if the request failed.
+    """
     word = (reason or "").lower()
+    if word in _FAILED:
+        raise failed(where, word)
     return _REASONS.get(word, word)
+
+
+def failed(where: str, error: object) -> ValueError:
+    """Return the error of an output whose request failed."""
+    return ValueError(
+        f"{where} is a request that failed, {short(error)}; ask again, or leave its prompt out of "
+        "both sides"
+    )
 
 
 def _messages(where: str, value: object) -> tuple[Mapping[str, Any], ...] | None:
@@ -196,7 +210,10 @@ def _pieces(where: str, value: object) -> tuple[str, ...] | None:
 def _text(where: str, key: str, value: object) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{where}: {key} must be a str, got {short(value)}; write a text")
-    return value
+    if value is None:
+        return None
+    # JSON may hold halves of a letter, which no tokenizer takes.
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _logprobs(where: str, value: object, count: int | None) -> tuple[float, ...] | None:

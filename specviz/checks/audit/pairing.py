@@ -4,6 +4,7 @@ Contract: outputs and a tokenizer go in; tokens, texts and places come out. Not 
 and why they part.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -53,8 +54,7 @@ def pair_up(
             f"the number of outputs differs: {counts[0]} in {reference.name}, {counts[1]} in "
             f"{candidate.name}; write both for one list of prompts"
         )
-    if any(endings.behind(output.token_ids or ()) is not None for output in reference.outputs):
-        endings = replace(endings, are_ignored=True)
+    endings = endings.of((reference.outputs, candidate.outputs))
     duos = []
     for theirs, ours in zip(reference.outputs, candidate.outputs, strict=True):
         duos.append(judge_ends(_duo(theirs, ours, tokenizer, endings), endings))
@@ -67,7 +67,9 @@ def _duo(reference: Output, candidate: Output, tokenizer: Any, endings: Endings)
     theirs: Sequence[Token]
     unit, is_retokenised = "token", False
     if candidate.token_ids is not None and reference.token_ids is not None:
-        ours, theirs = endings.cut(candidate.token_ids), endings.cut(reference.token_ids)
+        ours, theirs = candidate.token_ids, reference.token_ids
+        if endings.behind(theirs) is None:
+            ours, theirs = endings.cut(ours), endings.cut(theirs)
         how = _how(ours, theirs)
     elif tokenizer is None and candidate.pieces is not None and reference.pieces is not None:
         ours, theirs = candidate.pieces, reference.pieces
@@ -113,8 +115,8 @@ def _text_of(output: Output, other: Output, tokenizer: Any, endings: Endings) ->
             f"{output.where} has token ids only and {other.where} text only; pass the target, "
             "whose tokenizer reads both"
         )
-    # A budget may cut a letter of several tokens in two, which is shown as this character.
-    return text.rstrip("\ufffd")
+    # A budget may cut a letter of up to four bytes in two, which is shown as this character.
+    return re.sub("\ufffd{1,3}$", "", text)
 
 
 def _same_prompt(
@@ -133,7 +135,11 @@ def _same_prompt(
         (reference.messages, candidate.messages),
         (reference.prompt, candidate.prompt),
     ):
-        if theirs is not None and ours is not None and theirs != ours:
+        if (
+            theirs is not None
+            and ours is not None
+            and _bare(theirs, tokenizer) != _bare(ours, tokenizer)
+        ):
             raise _differ(reference, candidate, theirs, ours)
         if theirs is not None and ours is not None:
             break
@@ -147,10 +153,14 @@ def _same_prompt(
         return ids, NO_TEMPLATE if ids is None else ""
     if text is None:
         return None, ""
-    # Some servers return the prompt with the BOS that they put before it.
-    bos = getattr(tokenizer, "bos_token", None)
-    has_bos = isinstance(bos, str) and bool(bos) and text.startswith(bos)
+    has_bos = _bare(text, tokenizer) != text
     return tuple(tokenizer(text, add_special_tokens=not has_bos)["input_ids"]), ""
+
+
+def _bare(prompt: Any, tokenizer: Any) -> Any:
+    """Return a prompt without the BOS that some servers return before it."""
+    bos = getattr(tokenizer, "bos_token", None)
+    return prompt.removeprefix(bos) if bos and isinstance(prompt, str) else prompt
 
 
 def _templated(messages: Sequence[Any], tokenizer: Any) -> tuple[int, ...] | None:

@@ -74,6 +74,10 @@ def _read_file(role: str, source: str | os.PathLike[str]) -> OutputSet:
         raise FileNotFoundError(
             f"{role}={quoted_path(source)} is not a file; pass the path of a JSONL file"
         )
+    if path.suffix == ".safetensors":
+        raise ValueError(
+            f"{role}={quoted_path(path)} is a record; pass sv.Trace.load of it instead of the path"
+        )
     return _read(f"{role}={quoted_path(path)}", path.name, list(json_values(path)))
 
 

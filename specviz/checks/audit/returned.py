@@ -19,7 +19,7 @@ def weigh(duo: Duo) -> Finding:
     """Return what both sides' log-probabilities say of one divergence."""
     at = duo.at
     assert at is not None
-    if not duo.is_counted or duo.ends:
+    if not duo.is_counted or at >= min(len(duo.ours), len(duo.theirs)):
         return Finding()
     ours, theirs = duo.ours[at], duo.theirs[at]
     own = _distance(duo.candidate, at, (ours, theirs))
@@ -28,14 +28,28 @@ def weigh(duo: Duo) -> Finding:
         return Finding()
     gaps = [each[0] for each in (own, other) if each is not None]
     is_bound = other is None or other[1]
+    later = _later(duo.candidate, at)
     return Finding(
         max(gaps),
         is_bound,
         math.nan if own is None else own[0],
         math.nan if other is None else other[0],
+        later_gap=later[0],
+        later_at=later[1],
         deviation=_deviation(duo, at),
         measured_from="log-probabilities",
     )
+
+
+def _later(output: Output, at: int) -> tuple[float, int | None]:
+    """Return the largest distance of a later token from the best one, as the output says."""
+    tokens = output.tokens or ()
+    found: list[tuple[float, int | None]] = []
+    for place in range(at + 1, len(tokens)):
+        known = _known(output, place)
+        if tokens[place] in known:
+            found.append((max(known.values()) - known[tokens[place]], place))
+    return max(found, default=(math.nan, None))
 
 
 def _deviation(duo: Duo, at: int) -> float:

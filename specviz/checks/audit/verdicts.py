@@ -20,6 +20,8 @@ from specviz.checks.equivalence import UNEXPLAINED as BEYOND_NOISE
 
 UNEXPLAINED = "unexplained"
 NOT_MEASURED = "it is not known whether rounding explains the divergence"
+OTHER_TOKENS = "texts that were read again may have had other tokens behind a near tie"
+STOPPED = "the reference ends where this target goes on, as a stop string would end it"
 FOREIGN = "the reference is not what this target writes"
 PROCESSED = "the target's generation_config asks for processed scores, which are not computed here"
 DOUBTED = "a near tie, but beside an unexplained divergence that proves nothing"
@@ -38,12 +40,14 @@ class Finding:
         later_gap: the largest distance of a later token of the candidate from the target's best
             one, under the candidate's own prefix.
         later_at: the index of that token; None where unknown.
-        before: the largest distance of a token of the reference, up to there, from the target's
-            best one.
+        before: the largest distance of an earlier token of the reference from the target's best
+            one.
         below, below_at: the same for all tokens of the reference.
         deviation: how far both sides' best log-probabilities there differ.
         measured_from: "target", "log-probabilities" or "".
-        is_end: whether the candidate's text ends there, and its token is an EOS that it left out.
+        is_end, is_reference_end: whether the candidate's or the reference's text ends there, so
+            that its token is an EOS that it left out.
+        is_retokenised: whether the tokens are those of a tokenizer that read the texts again.
     """
 
     gap: float = math.nan
@@ -58,6 +62,8 @@ class Finding:
     deviation: float = math.nan
     measured_from: str = ""
     is_end: bool = False
+    is_reference_end: bool = False
+    is_retokenised: bool = False
 
 
 def judge(finding: Finding, noise: float, dtype: str) -> tuple[str, str]:
@@ -71,8 +77,11 @@ def judge(finding: Finding, noise: float, dtype: str) -> tuple[str, str]:
     limit = largest_gap(noise, CEILINGS[dtype])
     if finding.is_end and finding.candidate_gap > limit:
         return UNEXPLAINED, ""
-    if finding.before > limit:
-        return UNKNOWN, FOREIGN
+    if max(finding.before, finding.reference_gap) > limit and finding.measured_from == "target":
+        is_stopped = finding.is_reference_end and not finding.before > limit
+        return UNKNOWN, STOPPED if is_stopped else FOREIGN
+    if finding.is_retokenised and finding.gap <= limit < finding.later_gap:
+        return UNKNOWN, OTHER_TOKENS
     evidence = Evidence(finding.gap, finding.deviation, finding.later_gap)
     cause = evidence.cause(noise, CEILINGS[dtype])
     if cause == BEYOND_NOISE:
