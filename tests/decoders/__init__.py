@@ -19,6 +19,7 @@ from . import (
     sampling,
     sampling_faults,
     slots,
+    unused,
 )
 from .base import Decoder
 
@@ -74,6 +75,8 @@ RIGHT = (
     holes.HolesInStaticCache,
     slots.Slots,
     slots.AdditiveMask,
+    unused.Unused,
+    unused.LastDraftRead,
     lookup.Lookup,
     lookup.LookupInside,
     no_cache.NoCache,
@@ -114,6 +117,9 @@ FAULTY = (
     slots.LaterDraftsSeen,
     slots.OneDraftTooManySlots,
     slots.EosOnlyLastSlots,
+    unused.FillerDecides,
+    unused.FillerStays,
+    unused.FillerReadForLastDraft,
     no_cache.PaddingSeen,
 )
 LIBRARY = (library.plain, library.assisted, library.prompt_lookup)

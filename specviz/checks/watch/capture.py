@@ -43,6 +43,7 @@ class CapturedForward:
         written: (b, q), the prints of the tokens' own K/V.
         keys, values: per layer (b, heads, q, head size), K/V of the tokens.
         unseen: why `seen` is None, in a clause.
+        is_early: whether it left the target before its last layer, and so is a draft.
         top_ids, top_logprobs: (b, kept, k), the leading candidates after the last `kept` tokens;
             None if the forward made no logits.
         logits: (b, kept, V), as the model gave them; None for a vocabulary above `SMALL`.
@@ -64,6 +65,7 @@ class CapturedForward:
     top_logprobs: Tensor | None = field(default=None, repr=False)
     logits: Tensor | None = field(default=None, repr=False)
     unseen: str = ""
+    is_early: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -106,7 +108,7 @@ class Capture:
         self._hooks: list[Any] = []
         self._caches: dict[int, Callable[[], None]] = {}  # by thread: how to let go of its cache
         self._layers = attention_layers(model)
-        self._first = min(self._layers.values(), default=0)
+        self._depth = model.config.get_text_config().num_hidden_layers
 
     def open(self, before: Callable[[], None]) -> None:
         """Add the hooks.
@@ -149,7 +151,7 @@ class Capture:
         if layer not in forward.keys:  # no cache: all K/V is of this forward
             self._note_kv(forward, layer, keys, values, keys, values)
         # One layer's mask is enough, and keeping each would multiply the memory.
-        if layer == self._first and forward.seen is None:
+        if forward.seen is None and not forward.unseen:
             forward.seen, forward.unseen = visible(mask, forward.shape, keys.shape[2], is_causal)
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -218,6 +220,8 @@ class Capture:
         if forward is None:
             return
         self._let_go(get_ident())
+        if self.name == "target" and 0 < len(forward.keys) < self._depth:
+            forward.model, forward.is_early = "draft", True
         if forward.seen is None and not forward.unseen:
             forward.unseen = "the model's attention is called in a way of its own"
         cache = getattr(output, "past_key_values", None)

@@ -97,7 +97,8 @@ class Watched:
         if not is_list(eos_token_ids) or len(eos_token_ids):
             require_ints("eos_token_ids", eos_token_ids, minimum=0)
         check_followed(self.forwards)
-        check_windows({"target": self.target, "draft": self.draft}, self.forwards)
+        drafting = self.target if self.draft is None else self.draft  # with fewer layers
+        check_windows({"target": self.target, "draft": drafting}, self.forwards)
         # Decoders fill short outputs up with padding, which was never fed.
         known = [without_filling(output, eos_token_ids) for output in known]
         check_vocabulary(self.target, ids, known)
@@ -129,6 +130,10 @@ class Watched:
         drafts = DraftFollower(follower.requests)
         for forward in self._of("draft"):
             drafts.read(forward)
+        drafts.finish()
+        borrows = drafts.borrows
+        if borrows:  # what K/V they read is not known, so nothing that follows from it is
+            drafts = DraftFollower(follower.requests)
         judge, faults, ties, wrong = self._judged(follower, drafts, greedy, eos, budget)
         trace, why_none = self._trace(follower, drafts, eos)
         return WatchReport(
@@ -141,7 +146,7 @@ class Watched:
             record=trace,
             why_no_record=why_none,
             greedy=greedy,
-            notes=notes_on(self.forwards, follower.forks),
+            notes=notes_on(self.forwards, follower.forks, borrows),
             wrong=wrong,
         )
 
