@@ -19,6 +19,7 @@ from . import (
     sampling,
     sampling_faults,
     slots,
+    textbook,
     unused,
 )
 from .base import Decoder
@@ -149,6 +150,10 @@ RIGHT_SAMPLERS = [
         samplers.TopK,
         samplers.Block,
         samplers.LargestScores,
+        textbook.Textbook,
+        textbook.ReadsLate,
+        textbook.WithoutBonus,
+        textbook.Repeats,
     )
 ]
 FAULTY_SAMPLERS = [
@@ -167,5 +172,6 @@ FAULTY_SAMPLERS = [
         sampling_faults.FirstUnverified,
         sampling_faults.DraftsInBfloat16,
         sampling_faults.OwnScores,
+        textbook.DrawsAgain,
     )
 ]

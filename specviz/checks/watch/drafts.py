@@ -201,7 +201,7 @@ class DraftFollower:
             if not shared and (known or index != due):
                 continue
             is_exact, is_whole = own == list(range(index)), shared == len(known)
-            score = (is_exact, is_whole, 0 if is_whole else shared, index == due, -abs(index - due))
+            score = (is_whole, is_exact, 0 if is_whole else shared, index == due, -abs(index - due))
             if best_score is None or score > best_score:
                 best_score, part.index = score, index
 

@@ -103,7 +103,9 @@ def begins_behind_prefix(
     """
     context = sorted(context_of(part, labels))
     count = len(context)
-    owner = context[0][0] if context else -1
+    if not context:
+        return False
+    owner = context[0][0]
     if context != [(owner, index) for index in range(count)]:
         return False
 
