@@ -22,7 +22,7 @@ from specviz.checks.watch.arguments import (
     unlike,
     without_filling,
 )
-from specviz.checks.watch.capture import Capture, CapturedForward
+from specviz.checks.watch.capture import Capture, CapturedForward, ReadGenerate
 from specviz.checks.watch.causes import Causes
 from specviz.checks.watch.costs import find_costs
 from specviz.checks.watch.diagnose import Diagnosis, Judge, Tie
@@ -35,10 +35,12 @@ from specviz.checks.watch.repair import Bench
 from specviz.checks.watch.report import WatchReport
 from specviz.checks.watch.texts import is_own, out_of_order, without_prompts
 from specviz.checks.watch.trace import to_trace
+from specviz.engine.models.settings import describe_ignored, ignored_settings, listed
 from specviz.record.trace import Trace
 from specviz.util.validate import is_list, require_bool, require_int, require_ints
 
 SAMPLE = 4  # texts in which noise is measured
+CHOSEN = ("acceptance", "bonus", "budget")  # rules of which tokens a text has
 
 
 @dataclass
@@ -49,12 +51,14 @@ class Watched:
         target, draft: the models.
         tokenizer: for prompts and outputs that are texts; None if all are token ids.
         forwards: all forwards of both models, in the order of the calls.
+        ignored: for each call of the target's `generate`, what it applied and specviz does not.
     """
 
     target: PreTrainedModel = field(repr=False)
     draft: PreTrainedModel | None = field(default=None, repr=False)
     tokenizer: Any = field(default=None, repr=False)
     forwards: list[CapturedForward] = field(default_factory=list, repr=False)
+    ignored: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     def __repr__(self) -> str:
         return f"Watched({len(self.forwards)} forwards)"
@@ -135,6 +139,14 @@ class Watched:
         if borrows:  # what K/V they read is not known, so nothing that follows from it is
             drafts = DraftFollower(follower.requests)
         judge, faults, ties, wrong = self._judged(follower, drafts, greedy, eos, budget)
+        ignored = self._ignored() if greedy else ""
+        is_known = all(request.is_known for request in follower.requests)
+        # A text that is not known was concluded from choices that may not be those taken.
+        doubted = [fault for fault in faults if fault.rule in CHOSEN or not is_known]
+        is_unjudged = bool(ignored and doubted)
+        if is_unjudged:
+            judge, faults, ties, wrong = self._judged(follower, drafts, False, eos, None)
+            faults = faults if is_known else []
         trace, why_none = self._trace(follower, drafts, eos)
         return WatchReport(
             requests=follower.requests,
@@ -145,7 +157,8 @@ class Watched:
             rounds=judge.causes.rounds,
             record=trace,
             why_no_record=why_none,
-            greedy=greedy,
+            greedy=greedy and not is_unjudged,
+            ignored=ignored,
             notes=notes_on(self.forwards, follower.forks, borrows),
             wrong=wrong,
         )
@@ -171,16 +184,31 @@ class Watched:
         if greedy:
             # A greedy decoder's forwards imply its text, so they can be judged without it.
             report = self.audit(prompts, max_new_tokens=budget, eos_token_ids=eos)
-            if not report.is_right:
+            if report.faults:
                 note = f"{mismatch}; the texts are concluded from the forwards instead"
                 return replace(report, notes=[*report.notes, note])
             order = out_of_order(outputs, report.requests)
             if order:
                 raise ValueError(order)
-            known = ", and the forwards are right"
+            known = ", and the forwards are right" if report.greedy else ""
         raise ValueError(
             f"{mismatch}{known}; pass all new tokens that this run returned, "
             "in the order of the prompts"
+        )
+
+    def _ignored(self) -> str:
+        """Return in a sentence what the decoder may have applied and is not judged; "" if nothing.
+
+        If it called `generate`, that is what it applied.
+        """
+        applied = {name: value for call in self.ignored for name, value in call.items()}
+        if not self.ignored or applied == ignored_settings(self.target):
+            return describe_ignored(self.target) or ""
+        if not applied:
+            return ""
+        return (
+            f"target.generate() applied {listed(applied)} and specviz does not, so the text may "
+            "differ; leave it out to have the tokens judged, or pass greedy=False"
         )
 
     def _of(self, model: str) -> list[CapturedForward]:
@@ -288,12 +316,14 @@ def _watching(watched: Watched) -> Iterator[Watched]:
         captures.append(Capture(watched.draft, "draft", watched.forwards, lock))
     reader = AttentionReader(captures)
     reader.open()
+    let_go = ReadGenerate.share(watched.target, "generate", watched.ignored.append)
     try:
         for capture in captures:
             # A decoder may register an attention function of its own at any time.
             capture.open(before=reader.renew)
         yield watched
     finally:
+        let_go()
         for capture in captures:
             capture.close()
         reader.close()
