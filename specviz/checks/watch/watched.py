@@ -27,6 +27,7 @@ from specviz.checks.watch.causes import Causes
 from specviz.checks.watch.costs import find_costs
 from specviz.checks.watch.diagnose import Diagnosis, Judge, Tie
 from specviz.checks.watch.drafts import DraftFollower
+from specviz.checks.watch.fed import fed_before, fed_behind
 from specviz.checks.watch.follow import TargetFollower
 from specviz.checks.watch.fresh import read_at_once, tolerance_of
 from specviz.checks.watch.masks import AttentionReader
@@ -107,11 +108,58 @@ class Watched:
         known = [without_filling(output, eos_token_ids) for output in known]
         check_vocabulary(self.target, ids, known)
         follower = self._followed(ids, known, eos_token_ids, max_new_tokens)
+        try:
+            report = self._judge(follower, ids, known, greedy, eos_token_ids, max_new_tokens)
+            if not report.faults:
+                return report
+        except ValueError:
+            self._check_fed(follower, known, greedy, eos_token_ids, max_new_tokens)
+            raise
+        self._check_fed(follower, known, greedy, eos_token_ids, max_new_tokens)
+        return report
+
+    def _judge(
+        self,
+        follower: TargetFollower,
+        prompts: Sequence[Sequence[int]],
+        outputs: Sequence[list[int] | None],
+        greedy: bool,
+        eos: Sequence[int],
+        budget: int | None,
+    ) -> WatchReport:
+        """Judge what was followed, if it is of these prompts and outputs."""
         check_followed(self.forwards, follower.requests)
         mismatch = unlike(follower.requests)
         if mismatch:
-            return self._without(mismatch, ids, known, greedy, max_new_tokens, eos_token_ids)
-        return self._report(follower, greedy, eos_token_ids, max_new_tokens)
+            return self._without(mismatch, prompts, outputs, greedy, budget, eos)
+        return self._report(follower, greedy, eos, budget)
+
+    def _check_fed(
+        self,
+        follower: TargetFollower,
+        outputs: Sequence[list[int] | None],
+        greedy: bool,
+        eos: Sequence[int],
+        budget: int | None,
+    ) -> None:
+        """Raise ValueError if the prompts are not what was fed, so that there is no verdict."""
+        bos = getattr(self.target.generation_config, "bos_token_id", None)
+        fed = fed_before(follower.requests, follower.parts, bos)
+        if not any(each.how for each in fed):
+            fed = fed_behind(follower.requests, follower.parts)
+            if not any(each.how for each in fed):
+                return
+            # What stands behind a prompt may be drafts, so it counts if it makes all right.
+            again = self._followed([each.tokens for each in fed], outputs, eos, budget)
+            if any(not request.rounds for request in again.requests) or unlike(again.requests):
+                return
+            if self._report(again, greedy, eos, budget).faults:
+                return
+        number = next(number for number, each in enumerate(fed) if each.how)
+        raise ValueError(
+            f"prompts[{number}] is not what was fed: {fed[number].how}; pass the prompts as the "
+            "decoder feeds them, with all special tokens"
+        )
 
     def _followed(
         self,
