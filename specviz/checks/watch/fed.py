@@ -6,6 +6,7 @@ A decoder that reads padding as text is at fault, and its prompts are right: so 
 token before prompts, as often as fills a rectangle, is no part of them.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,11 +27,13 @@ class FedPrompt:
         tokens: all of it, as far as it was seen.
         how: how it differs from the prompt, in a clause; "" if it does not.
         before: what stands before the prompt.
+        behind: how many tokens stand behind it.
     """
 
     tokens: list[int]
     how: str = ""
     before: tuple[int, ...] = ()
+    behind: int = 0
 
 
 def fed_before(
@@ -50,7 +53,12 @@ def fed_before(
 def fed_behind(requests: Sequence[WatchedRequest], parts: Sequence[Part]) -> list[FedPrompt]:
     """Return what may have been fed of each prompt, by what stands behind it or was cut there."""
     heads = [part for part in parts if _is_head(part)]
-    return [_right(request, heads) for request in requests]
+    found = [_right(request, heads) for request in requests]
+    counts = Counter(each.behind for each in found if each.behind)
+    if counts:  # a first token may be chosen behind the prompt itself by chance
+        ((count, _),) = counts.most_common(1)
+        found = [_right(request, heads, count) for request in requests]
+    return found
 
 
 def _is_head(part: Part) -> bool:
@@ -91,13 +99,15 @@ def _left(prompt: list[int], heads: Sequence[list[int]]) -> FedPrompt:
     for count in range(1, len(prompt) - 1):
         rest = prompt[count:]
         least = min(len(rest), ENOUGH)
-        if any(len(head) >= least and _begins(head, rest) for head in heads):
-            what = "token is" if count == 1 else f"{count} tokens are"
-            return FedPrompt(rest, f"its first {what} missing")
+        for size in (0, 1):  # BOS may stand before the rest
+            if any(len(head) - size >= least and _begins(head[size:], rest) for head in heads):
+                what = "token is" if count == 1 else f"{count} tokens are"
+                return FedPrompt(rest, f"its first {what} missing")
     return FedPrompt(prompt)
 
 
-def _right(request: WatchedRequest, heads: Sequence[Part]) -> FedPrompt:
+def _right(request: WatchedRequest, heads: Sequence[Part], count: int | None = None) -> FedPrompt:
+    """Return what may have been fed of one prompt, with `count` tokens behind it if known."""
     prompt = request.prompt
     head = max(heads, key=lambda part: common(_tokens(part), prompt), default=None)
     if head is None:
@@ -105,12 +115,12 @@ def _right(request: WatchedRequest, heads: Sequence[Part]) -> FedPrompt:
     read = _tokens(head)
     shared = common(read, prompt)
     if shared == len(prompt):
-        behind = read[shared:][: _decided(request, head)]
+        behind = read[shared:][: _decided(request, head) if count is None else count]
         how = f"{short(behind)} stands behind it" if behind else ""
-        return FedPrompt([*prompt, *behind], how)
-    if shared and (not request.rounds or request.rounds[0].is_misfed(request)):
-        count = len(prompt) - shared
-        what = "token is" if count == 1 else f"{count} tokens are"
+        return FedPrompt([*prompt, *behind], how, behind=len(behind))
+    if shared:
+        missing = len(prompt) - shared
+        what = "token is" if missing == 1 else f"{missing} tokens are"
         return FedPrompt(prompt[:shared], f"its last {what} missing")
     return FedPrompt(prompt)
 
@@ -123,7 +133,8 @@ def _decided(request: WatchedRequest, head: Part) -> int:
     columns = _columns(head)
     whole = Part(head.seen, head.row, -1, columns, 0)
     last = len(request.prompt) - 1
-    for count in range(len(columns) - last):
-        if best_after(whole, last + count) in (None, *request.output[:1]):
-            return count if best_after(whole, len(columns) - 1) is not None else len(columns)
+    if request.is_known:
+        for count in range(len(columns) - last):
+            if [best_after(whole, last + count)] == request.output[:1]:
+                return count
     return len(columns)
