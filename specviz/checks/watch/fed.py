@@ -40,8 +40,10 @@ def fed_before(
     requests: Sequence[WatchedRequest], parts: Sequence[Part], bos: object
 ) -> list[FedPrompt]:
     """Return what was fed of each prompt, by what stands before it or was cut there."""
-    heads = [_tokens(part) for part in parts if _is_head(part)]
-    found = [_left(request.prompt, heads) for request in requests]
+    heads = [part for part in parts if _is_head(part)]
+    shown = [_tokens(part) for part in heads]
+    whole = [part.seen.tokens[part.row].tolist() for part in heads]  # also what a mask hides
+    found = [_left(request.prompt, shown, whole) for request in requests]
     before = {each.before for each in found}
     fills = {token for each in before for token in each}
     is_ragged = len(before) > 1 or (max(map(len, before), default=0) > 1 and fills != {bos})
@@ -86,7 +88,7 @@ def _begins(head: Sequence[int], prompt: Sequence[int]) -> bool:
     return common(head, prompt) == min(len(head), len(prompt))
 
 
-def _left(prompt: list[int], heads: Sequence[list[int]]) -> FedPrompt:
+def _left(prompt: list[int], heads: Sequence[list[int]], whole: Sequence[list[int]]) -> FedPrompt:
     if any(_begins(head, prompt) for head in heads):
         return FedPrompt(prompt)
     least = min(len(prompt), ENOUGH)
@@ -96,6 +98,9 @@ def _left(prompt: list[int], heads: Sequence[list[int]]) -> FedPrompt:
                 before = head[:count]
                 how = f"{short(before)} stands before it"
                 return FedPrompt([*before, *prompt], how, tuple(before))
+    least = min(len(prompt), ENOUGH)
+    if any(_begins(row[i:], prompt) for row in whole for i in range(len(row) - least + 1)):
+        return FedPrompt(prompt)  # the mask hides a part of it
     for count in range(1, len(prompt) - 1):
         rest = prompt[count:]
         least = min(len(rest), ENOUGH)
