@@ -53,10 +53,23 @@ PLANTED: dict[str, tuple[dict[str, Any], str]] = {
         "drafts are drawn from q in bfloat16, and judged as if from q",
     ),
     "OwnScores": ({}, "foresight"),
+    "DrawsAgain": (
+        {"runs": 60} | LONGER,
+        "behind a rejected draft is drawn from p, not from what p has above q",
+    ),
 }
 RIGHT: dict[str, dict[str, Any]] = {
     "CachedSampling": {"prompts": FEW, "alpha": 1e-3, "runs": 40},
     "TopK": {"top_k": 2},
+    "Textbook": LONGER,
+    "ReadsLate": LONGER,
+    "WithoutBonus": LONGER,
+}
+# What the report says of decoders whose rounds are not certain.
+UNKNOWN = {
+    "ReadsLate": "The rounds of ",
+    "Repeats": "The rounds of ",
+    "WithoutBonus": "The target's token behind all drafts is never kept, so nothing is said",
 }
 
 
@@ -90,6 +103,16 @@ def test_right_samplers_pass(case: Case) -> None:
     assert str(report).startswith("right as far as")
     assert report.frame().empty
     assert report.causes == []
+    said = "".join(report.facts)
+    if name_of(case) in UNKNOWN:
+        assert said.startswith(UNKNOWN[name_of(case)])
+        assert said.endswith("so nothing is said of how drafts are drawn and judged.")
+        assert len(report.facts) == 1
+    else:
+        assert "could not be followed" not in said
+    if name_of(case) == "Textbook":
+        assert "drafts fit q best" in said
+        assert said.endswith("best explained by p / q.")
 
 
 @pytest.mark.sweep(4)

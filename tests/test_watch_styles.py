@@ -13,6 +13,7 @@ from conftest import make_pair
 from transformers import DynamicCache
 
 import specviz as sv
+from specviz.checks.watch.requests import common
 
 K, MAX_NEW_TOKENS = 3, 12
 PROMPTS = [[5, 9, 11, 40, 7], [8, 21, 4], [30, 31, 32, 33, 34, 35, 36]]
@@ -277,3 +278,58 @@ def test_the_record_of_rows_that_close_up_holds_all_rules(pair: sv.Pair) -> None
     report = audited(pair, decode, prompts)
     assert report.is_right, report
     assert sv.check_invariants(report.trace) == []
+
+
+def leaving_early(pair: sv.Pair, prompt: list[int], shares: bool, bonus: bool) -> list[int]:
+    """Draft with the target's first layer, in the target's own cache or in another one."""
+    target, depth = pair.target, pair.target.config.num_hidden_layers
+    cache = DynamicCache()
+    other = cache if shares else DynamicCache()
+    text = list(prompt)
+    while len(text) < len(prompt) + MAX_NEW_TOKENS:
+        known, drafts, fed = other.get_seq_length(), [], text[other.get_seq_length() :]
+        target.config.num_hidden_layers = 1
+        try:
+            for _ in range(K):
+                fed = best(target, fed, past_key_values=other)
+                drafts += fed
+        finally:
+            target.config.num_hidden_layers = depth
+        if shares:
+            layer = cache.layers[0]
+            layer.keys, layer.values = layer.keys[:, :, :known], layer.values[:, :, :known]
+        fed = [*text[cache.get_seq_length() :], *drafts]
+        choices = best(target, fed, K + 1, past_key_values=cache)
+        gained = common(drafts, choices)
+        text += [*drafts[:gained], choices[gained] if bonus else drafts[gained - 1]]
+        for each in (cache, other):
+            each.crop(min(len(text) - 1 - each.get_seq_length(), 0))
+    return text[len(prompt) :][:MAX_NEW_TOKENS]
+
+
+@pytest.mark.parametrize("bonus", [True, False])
+@pytest.mark.parametrize("shares", [True, False])
+def test_forwards_of_fewer_layers_are_drafts(pair: sv.Pair, shares: bool, bonus: bool) -> None:
+    with sv.watch(pair.target) as watched:
+        outputs = [leaving_early(pair, each, shares, bonus) for each in PROMPTS]
+    report = watched.audit(PROMPTS, outputs, eos_token_ids=[])
+    assert report.is_right == bonus, report
+    assert [fault.rule for fault in report.faults[:1]] == ([] if bonus else ["bonus"])
+    assert report.costs == []
+    assert [note for note in report.notes if "fewer layers" in note] == list(report.notes)
+    assert bool(report.notes) == shares, "K/V of all layers is another than that of one"
+    assert not bonus or sv.check_invariants(report.trace) == []
+
+
+def test_early_exit_of_transformers_is_right(pair: sv.Pair) -> None:
+    options = {"do_sample": False, "max_new_tokens": 8, "eos_token_id": None}
+    with sv.watch(pair.target) as watched:
+        outputs = [
+            pair.target.generate(torch.tensor([each]), assistant_early_exit=1, **options)
+            for each in PROMPTS
+        ]
+    new = [text[0, len(each) :].tolist() for text, each in zip(outputs, PROMPTS, strict=True)]
+    report = watched.audit(PROMPTS, new, eos_token_ids=[])
+    assert report.is_right, report
+    assert report.costs == []
+    assert {len(each.rounds[0].drafts) for each in report.requests} != {0}

@@ -19,6 +19,8 @@ from . import (
     sampling,
     sampling_faults,
     slots,
+    textbook,
+    unused,
 )
 from .base import Decoder
 
@@ -74,6 +76,8 @@ RIGHT = (
     holes.HolesInStaticCache,
     slots.Slots,
     slots.AdditiveMask,
+    unused.Unused,
+    unused.LastDraftRead,
     lookup.Lookup,
     lookup.LookupInside,
     no_cache.NoCache,
@@ -114,6 +118,9 @@ FAULTY = (
     slots.LaterDraftsSeen,
     slots.OneDraftTooManySlots,
     slots.EosOnlyLastSlots,
+    unused.FillerDecides,
+    unused.FillerStays,
+    unused.FillerReadForLastDraft,
     no_cache.PaddingSeen,
 )
 LIBRARY = (library.plain, library.assisted, library.prompt_lookup)
@@ -143,6 +150,10 @@ RIGHT_SAMPLERS = [
         samplers.TopK,
         samplers.Block,
         samplers.LargestScores,
+        textbook.Textbook,
+        textbook.ReadsLate,
+        textbook.WithoutBonus,
+        textbook.Repeats,
     )
 ]
 FAULTY_SAMPLERS = [
@@ -161,5 +172,6 @@ FAULTY_SAMPLERS = [
         sampling_faults.FirstUnverified,
         sampling_faults.DraftsInBfloat16,
         sampling_faults.OwnScores,
+        textbook.DrawsAgain,
     )
 ]

@@ -206,8 +206,11 @@ def _judge(
     more: list[SamplingFinding] = []
     causes: list[str] = []
     facts: list[str] = []
+    unknown = rules.seen.why_unknown()
+    if unknown:
+        facts.append(unknown)
     # Where runs repeat each other, there is nothing to learn from their forwards.
-    if not any(each.test == "runs" for each in findings):
+    elif not any(each.test == "runs" for each in findings):
         causes, facts, more = explain(rules, bool(findings), alpha)
     return SamplingReport(
         findings=sorted([*findings, *more], key=lambda each: -each.log_evidence),

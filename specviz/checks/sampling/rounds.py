@@ -13,10 +13,11 @@ import numpy as np
 from specviz.checks.watch.capture import CapturedForward
 from specviz.checks.watch.drafts import DraftFollower
 from specviz.checks.watch.follow import TargetFollower
-from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound
+from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, common
 from specviz.record.schema import Array
 
 UNSEEN = -1
+MOST_LOST = 0.25  # of texts: of more, what is left may differ from the rest
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,19 @@ class Seen:
 
     Attributes:
         size: V; logits beyond it are padding of an embedding, and are cut.
+        texts: how many there were.
+        lost: in how many of them it is not certain where each round began. They are left out.
+        full, bonus: how many rounds gained all drafts and no more, and one more.
     """
 
     size: int
     drafted: list[DraftQuery] = field(default_factory=list)
     judged: list[Judged] = field(default_factory=list)
     behind: list[Behind] = field(default_factory=list)
+    texts: int = 0
+    lost: int = 0
+    full: int = 0
+    bonus: int = 0
 
     def read(
         self,
@@ -104,19 +112,40 @@ class Seen:
         for forward in forwards:
             if forward.model == "draft":
                 draft.read(forward)
-        of_row: dict[int, list[Part]] = {}
-        for part in draft.parts:
-            of_row.setdefault(part.request, []).append(part)
         for row, request in enumerate(target.requests):
+            parts = [part for part in draft.parts if part.request == row]
+            settle(request, parts)
+            self.texts += 1
+            if not is_followed(request, parts):
+                self.lost += 1
+                continue
             since = -1
             for found in request.rounds:
                 verified = replace(found, drafts=_without_filling(found))
-                parts = of_row.get(row, [])
+                self._count(request, verified)
                 queries = _queries(parts, since, verified, run, row, request, self.size)
                 self.drafted += queries
                 by_depth = {query.depth: query for query in queries}
                 self._judge(request, verified, by_depth)
                 since = verified.part.number
+
+    def why_unknown(self) -> str:
+        """Return why drafts and judgements are not known, in a sentence; "" if they are."""
+        if self.lost > MOST_LOST * self.texts:
+            why = f"The rounds of {self.lost} of {self.texts} texts could not be followed"
+        elif self.full and not self.bonus:
+            why = "The target's token behind all drafts is never kept"
+        else:
+            return ""
+        return f"{why}, so nothing is said of how drafts are drawn and judged."
+
+    def _count(self, request: WatchedRequest, verified: WatchedRound) -> None:
+        """Count a round that kept all its drafts, as far as the budget shows it."""
+        count = len(verified.drafts)
+        if count and verified.matched == count:
+            self.bonus += verified.gained > count
+            is_cut = verified.pending + count == len(request.tokens) - 1
+            self.full += verified.gained == count and not is_cut
 
     def _judge(
         self, request: WatchedRequest, verified: WatchedRound, queries: dict[int, DraftQuery]
@@ -157,6 +186,75 @@ class Seen:
         return _logits(verified.part, verified.pending + step, self.size)
 
 
+def settle(request: WatchedRequest, parts: Sequence[Part]) -> None:
+    """Let each round of a request begin where its first draft was chosen.
+
+    A draft that a wrong decoder rejects and draws again looks as if it had been accepted. But the
+    draft model chooses the first draft of a round behind the last token of the text.
+
+    Args:
+        request: what the target read.
+        parts: what the draft model read of it.
+    """
+    kept = [*request.rounds, *request.dropped]
+    known = {verified.part.number: verified for verified in kept}
+    read = {part.number: part for part in (*(each.part for each in kept), *request.idle)}
+    rounds: list[WatchedRound] = []
+    since = -1
+    for number in sorted(read):
+        part, ends = read[number], _ends(parts, since, number)
+        pending = min((end for end in ends if end >= len(request.prompt) - 1), default=-1)
+        if not part.index <= pending < part.index + len(part.columns):
+            pending = known[number].pending if number in known else len(request.tokens)
+        if pending < len(request.tokens) - 1:
+            rounds.append(WatchedRound(part, pending, part.tokens[pending - part.index + 1 :]))
+        since = number
+    ends = [*(each.pending for each in rounds[1:]), len(request.tokens) - 1][: len(rounds)]
+    for verified, following in zip(rounds, ends, strict=True):
+        verified.gained = following - verified.pending
+        verified.matched = common(verified.drafts, request.tokens[verified.pending + 1 :])
+    request.rounds, request.dropped = rounds, []
+
+
+def is_followed(request: WatchedRequest, parts: Sequence[Part]) -> bool:
+    """Return whether it is certain which tokens were drafts in each round of a request.
+
+    Args:
+        request: what the target read, with rounds that were settled.
+        parts: what the draft model read of it.
+    """
+    if not request.rounds:
+        return False
+    since = -1
+    for verified in request.rounds:
+        number, pending = verified.part.number, verified.pending
+        ends = set(_ends(parts, since, number))
+        if since < 0:  # the first of them may read the prompt alone
+            ends = {end for end in ends if end >= pending}
+        is_alone = verified.part.index == pending or not verified.drafts or since < 0
+        is_chain = ends == set(range(pending, pending + len(ends)))
+        is_possible = 1 <= verified.gained <= len(verified.drafts) + 1
+        if not (is_possible and is_chain and (ends or is_alone)):
+            return False
+        for part in (verified.part, *_between(parts, since, number)):
+            due = request.tokens[part.index : pending + 1]
+            if part.tokens[: len(due)] != due[: len(part.tokens)]:
+                return False
+        since = number
+    # Rows that have finished may be read on.
+    last = len(request.tokens) - 1
+    return all(part.index + len(part.columns) > last for part in parts if part.number > since)
+
+
+def _between(parts: Sequence[Part], since: int, number: int) -> list[Part]:
+    return [part for part in parts if since < part.number < number]
+
+
+def _ends(parts: Sequence[Part], since: int, number: int) -> list[int]:
+    """Return the index of the last token of each part between two forwards."""
+    return [part.index + len(part.columns) - 1 for part in _between(parts, since, number)]
+
+
 def _without_filling(verified: WatchedRound) -> list[int]:
     """Return the drafts of a round without what fills a row of a rectangle.
 
@@ -195,7 +293,7 @@ def _queries(
     size: int,
 ) -> list[DraftQuery]:
     """Return the draft model's queries of one round, by the index that they draw."""
-    mine = [part for part in parts if since < part.number < verified.part.number]
+    mine = _between(parts, since, verified.part.number)
     pending = verified.pending
     logits: dict[int, Array] = {}
     tokens = dict(enumerate(verified.drafts, start=pending + 1))

@@ -126,10 +126,10 @@ def _ids(name: str, given: object, tokenizer: Any, special: bool) -> list[int]:
 
 
 def check_windows(
-    models: Mapping[str, PreTrainedModel | None], forwards: Sequence[CapturedForward]
+    models: Mapping[str, PreTrainedModel], forwards: Sequence[CapturedForward]
 ) -> None:
     """Raise ValueError if a model forgot tokens, which lie beyond its sliding window."""
-    windows = {name: _window(model) for name, model in models.items() if model is not None}
+    windows = {name: _window(model) for name, model in models.items()}
     for forward in forwards:
         window = windows[forward.model]
         if window is not None and forward.width > window:

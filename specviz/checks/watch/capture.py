@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from specviz.checks.watch.masks import visible
 from specviz.checks.watch.prints import kv_print
+from specviz.engine.models.settings import ignored_in_call
 
 TOP = 8  # candidates of a forward that are kept
 SMALL = 64  # tokens of a vocabulary of which all logits are kept
@@ -43,6 +44,7 @@ class CapturedForward:
         written: (b, q), the prints of the tokens' own K/V.
         keys, values: per layer (b, heads, q, head size), K/V of the tokens.
         unseen: why `seen` is None, in a clause.
+        is_early: whether it left the target before its last layer, and so is a draft.
         top_ids, top_logprobs: (b, kept, k), the leading candidates after the last `kept` tokens;
             None if the forward made no logits.
         logits: (b, kept, V), as the model gave them; None for a vocabulary above `SMALL`.
@@ -64,6 +66,7 @@ class CapturedForward:
     top_logprobs: Tensor | None = field(default=None, repr=False)
     logits: Tensor | None = field(default=None, repr=False)
     unseen: str = ""
+    is_early: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -106,7 +109,7 @@ class Capture:
         self._hooks: list[Any] = []
         self._caches: dict[int, Callable[[], None]] = {}  # by thread: how to let go of its cache
         self._layers = attention_layers(model)
-        self._first = min(self._layers.values(), default=0)
+        self._depth = model.config.get_text_config().num_hidden_layers
 
     def open(self, before: Callable[[], None]) -> None:
         """Add the hooks.
@@ -149,7 +152,7 @@ class Capture:
         if layer not in forward.keys:  # no cache: all K/V is of this forward
             self._note_kv(forward, layer, keys, values, keys, values)
         # One layer's mask is enough, and keeping each would multiply the memory.
-        if layer == self._first and forward.seen is None:
+        if forward.seen is None and not forward.unseen:
             forward.seen, forward.unseen = visible(mask, forward.shape, keys.shape[2], is_causal)
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -182,11 +185,7 @@ class Capture:
             if self._running.get(get_ident()) is forward:
                 self._note_kv(forward, layer, keys, values, *attended)
 
-        # On this object alone: patching the class would also read caches of other models.
-        if not isinstance(cache.update, _ReadUpdate):
-            cache.update = _ReadUpdate(cache)
-        cache.update.notes.append(note)
-        self._caches[get_ident()] = partial(cache.update.let_go, note)
+        self._caches[get_ident()] = _ReadUpdate.share(cache, "update", note)
 
     def _let_go(self, thread: int) -> None:
         let_go = self._caches.pop(thread, None)
@@ -218,6 +217,8 @@ class Capture:
         if forward is None:
             return
         self._let_go(get_ident())
+        if self.name == "target" and 0 < len(forward.keys) < self._depth:
+            forward.model, forward.is_early = "draft", True
         if forward.seen is None and not forward.unseen:
             forward.unseen = "the model's attention is called in a way of its own"
         cache = getattr(output, "past_key_values", None)
@@ -237,34 +238,69 @@ class Capture:
             forward.keep(logits)  # a model may scale what its LM head gave
 
 
-class _ReadUpdate:
-    """The `update` of one cache, which captures of one model share while they read it.
+class _ReadMethod:
+    """A method of one object, which captures share while they read it.
 
     Attributes:
-        notes: called with the K/V that it is given and returns, one by each capture.
+        notes: called with what is read, one by each capture.
     """
 
-    def __init__(self, cache: Any) -> None:
+    def __init__(self, owner: Any, name: str) -> None:
         self.notes: list[Callable[..., None]] = []
-        self._cache = cache
-        self._update = cache.update
-        self._own = vars(cache).get("update")  # None: that of its class
+        self._owner, self._name = owner, name
+        self._call = getattr(owner, name)
+        self._own = vars(owner).get(name)  # None: that of its class
 
-    def __call__(self, keys: Tensor, values: Tensor, layer: int, *args: Any, **kwargs: Any) -> Any:
-        found = self._update(keys, values, layer, *args, **kwargs)
-        for note in self.notes:
-            note(keys, values, layer, *found)
-        return found
+    @classmethod
+    def share(cls, owner: Any, name: str, note: Callable[..., None]) -> Callable[[], None]:
+        """Read a method, and return what ends that."""
+        # On this object alone: patching the class would also read others.
+        if not isinstance(getattr(owner, name), cls):
+            setattr(owner, name, cls(owner, name))
+        shared = getattr(owner, name)
+        shared.notes.append(note)
+        return partial(shared.let_go, note)
 
     def let_go(self, note: Callable[..., None]) -> None:
-        """Read no more for one capture; the last one gives the cache its own `update` back."""
+        """Read no more for one capture; the last one gives the object its own method back."""
         self.notes.remove(note)
         if self.notes:
             return
         if self._own is None:
-            del self._cache.update
+            delattr(self._owner, self._name)
         else:
-            self._cache.update = self._own
+            setattr(self._owner, self._name, self._own)
+
+
+class _ReadUpdate(_ReadMethod):
+    """The `update` of a cache; notes take the K/V that it is given and returns."""
+
+    def __call__(self, keys: Tensor, values: Tensor, layer: int, *args: Any, **kwargs: Any) -> Any:
+        found = self._call(keys, values, layer, *args, **kwargs)
+        for note in self.notes:
+            note(keys, values, layer, *found)
+        return found
+
+
+class ReadGenerate(_ReadMethod):
+    """The `generate` of a model; notes take what it applies and specviz does not."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        super().__init__(owner, name)
+        self._running: set[int] = set()  # threads
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if get_ident() in self._running:  # a draft of the model's own
+            return self._call(*args, **kwargs)
+        given = signature(self._call).bind_partial(*args, **kwargs).arguments
+        ignored = ignored_in_call(self._owner, {**given.pop("kwargs", {}), **given})
+        for note in self.notes:
+            note(ignored)
+        self._running.add(get_ident())
+        try:
+            return self._call(*args, **kwargs)
+        finally:
+            self._running.discard(get_ident())
 
 
 def attention_layers(model: PreTrainedModel) -> dict[nn.Module, int]:

@@ -14,8 +14,9 @@ import numpy as np
 
 from specviz.checks.watch.capture import CapturedForward
 from specviz.checks.watch.labels import Labels, begins_behind_prefix, context_of, owner_of
-from specviz.checks.watch.origins import Origins, SeenForward
-from specviz.checks.watch.requests import Part, WatchedRequest, best_after, common
+from specviz.checks.watch.origins import UNKNOWN, Origins, SeenForward
+from specviz.checks.watch.places import Place
+from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, best_after, common
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class DraftFollower:
         self.parts: list[Part] = []
         self.labels = Labels(requests)
         self.faults: dict[int, DraftFault] = {}  # by request
+        self.borrows = False  # whether drafts of fewer layers read K/V that all layers wrote
         self._requests = requests
         self._last: dict[int, int] = {}  # index of the last token that was read, by request
         self._seen: dict[int, SeenForward] = {}  # by number of the forward
@@ -53,21 +55,94 @@ class DraftFollower:
         """Read the next forward of the draft."""
         seen = self.origins.read(forward)
         self._seen[forward.number] = seen
-        served: Counter[int] = Counter()
         for row in range(len(seen.tokens)):
             columns = np.flatnonzero(~seen.padding[row]).tolist()
             part = Part(seen, row, -1, columns, 0)
             self.parts.append(part)
             if columns:
+                visible = seen.held[row, seen.seen[row, columns[-1]]]
+                self.borrows |= forward.is_early and UNKNOWN in visible
                 self._place(part)
             if part.request >= 0:
-                served[part.request] += 1
                 self._note(part)
-        for request, rows in served.items():
-            fault = self.faults.get(request)
+
+    def finish(self) -> None:
+        """Find the first fault of each request, and leave out what is wrong and nobody used.
+
+        Only what was read for drafts that were verified can make drafts worse.
+        """
+        served = Counter((part.number, part.request) for part in self.parts)
+        used = self._used()
+        for part in self.parts:
+            if part.request < 0 or self._is_done(part):
+                continue
+            places = [i for i, column in enumerate(part.columns) if column in used[part.place]]
+            cause = self._wrong(part, places or range(len(part.columns)))
+            if not places and cause:
+                part.request = -1
             # Of rows that try drafts of one request, most read what is not verified in the end.
-            if rows > 1 and fault is not None and fault.forward == forward.number:
-                del self.faults[request]
+            elif cause and served[part.number, part.request] == 1:
+                fault = DraftFault(part.request, part.row, part.number, cause)
+                self.faults.setdefault(part.request, fault)
+            elif self._wrong(part, range(len(part.columns))):  # a filler behind what is used
+                part.columns = part.columns[: places[-1] + 1]
+
+    def _used(self) -> dict[Place, set[int]]:
+        """Return the columns of each row of each forward that verified drafts were computed from.
+
+        They are the queries behind which the drafts were chosen, and all tokens whose K/V such a
+        query reads, or one of these tokens did.
+        """
+        used: dict[Place, set[int]] = {part.place: set() for part in self.parts}
+        for number, request in enumerate(self._requests):
+            own = [part for part in self.parts if part.request == number]
+            for verified in request.rounds:
+                for index in range(verified.pending, verified.pending + len(verified.drafts)):
+                    found = self._chosen_at(own, verified, index)
+                    if found is not None:
+                        used[found[0].place].add(found[1])
+        for part in reversed(self.parts):  # K/V is read after it was written
+            seen, row, columns = part.seen, part.row, used[part.place]
+            count = -1
+            while len(columns) > count:  # they see other tokens of their own forward
+                count = len(columns)
+                held = seen.held[row, seen.seen[row, sorted(columns)].any(0)]
+                for entry in np.unique(held[held >= 0]).tolist():
+                    number, source, column = self.origins.where[entry]
+                    used[number, source].add(column)
+        return used
+
+    def _chosen_at(
+        self, parts: Sequence[Part], verified: WatchedRound, index: int
+    ) -> tuple[Part, int] | None:
+        """Return behind which token a draft was chosen, last before it was verified.
+
+        Args:
+            parts: what was read of the request.
+            verified: the round of the draft.
+            index: of the token before the draft.
+
+        Returns:
+            What was read, and the column.
+        """
+        draft = verified.drafts[index - verified.pending]
+        token = verified.part.tokens[index - verified.part.index]
+        last = None
+        for part in reversed(parts):
+            place = index - part.index
+            if part.number > verified.part.number or not 0 <= place < len(part.columns):
+                continue
+            chosen = best_after(part, index)
+            if chosen == draft and part.tokens[place] == token:  # later ones were read for K/V
+                return part, part.column(index)
+            if last is None and chosen is not None:
+                last = part
+        if last is None:
+            return None
+        for behind in range(index + 1, last.index + len(last.columns)):
+            if best_after(last, behind) == draft:  # chosen behind what fills the row
+                return last, last.column(behind)
+        return last, last.column(index)
 
     def ahead(self, number: int, forward: int) -> list[int]:
         """Return a request's tokens, with the drafts that are verified next after a forward."""
@@ -119,15 +194,16 @@ class DraftFollower:
         own = sorted(index for owner, index in context if self._is_own(part, owner, index, ahead))
         due = self._last.get(part.request, -1) + 1
         part.index = due
-        score: tuple[bool, bool, int] | None = None
+        best_score: tuple[bool, bool, int, bool, int] | None = None
         for index in range(len(ahead) + 1):
             known = ahead[index : index + len(tokens)]
-            if known != tokens[: len(known)] or (not known and index != due):
+            shared = common(tokens, known)
+            if not shared and (known or index != due):
                 continue
-            is_exact = own == list(range(index))
-            found = (is_exact, index == due, -abs(index - due))
-            if score is None or found > score:
-                score, part.index = found, index
+            is_exact, is_whole = own == list(range(index)), shared == len(known)
+            score = (is_whole, is_exact, 0 if is_whole else shared, index == due, -abs(index - due))
+            if best_score is None or score > best_score:
+                best_score, part.index = score, index
 
     def _is_own(self, part: Part, owner: int, index: int, ahead: list[int]) -> bool:
         """Return whether K/V is that of a part's request, or equal since both begin alike."""
@@ -157,21 +233,31 @@ class DraftFollower:
             entry = int(part.seen.entries[part.row, column])
             self.labels.put(entry, part.request, part.index + i)
         self._last[part.request] = part.index + len(part.columns) - 1
-        if part.request not in self.faults and not self._is_done(part):
-            cause = self._wrong(part)
-            if cause:
-                self.faults[part.request] = DraftFault(part.request, part.row, part.number, cause)
 
     def _is_done(self, part: Part) -> bool:
         """Return whether nothing is verified after this forward, so that it does no harm."""
         rounds = self._requests[part.request].rounds
         return not any(verified.part.number > part.number for verified in rounds)
 
-    def _wrong(self, part: Part) -> str:
-        """Return what is wrong with what the first token of a part sees; "" if nothing is."""
-        seen, row = part.seen, part.row
+    def _wrong(self, part: Part, places: Sequence[int]) -> str:
+        """Return what is wrong with tokens of a part, or what the first sees; "" if nothing is.
+
+        Args:
+            part: what was read.
+            places: of these tokens, among those of the part.
+        """
         ahead = self.ahead(part.request, part.number)
-        visible = seen.held[row, seen.seen[row, part.columns[0]]].tolist()
+        for i in places:
+            due, token = ahead[part.index + i : part.index + i + 1], part.tokens[i]
+            if due not in ([], [token]):
+                where = f"token {part.index + i} of the row is {due[0]}"
+                return f"{where}, and {token} was read in its place"
+        return self._wrong_context(part, places, ahead)
+
+    def _wrong_context(self, part: Part, places: Sequence[int], ahead: list[int]) -> str:
+        seen, row = part.seen, part.row
+        first = part.index + places[0]
+        visible = seen.held[row, seen.seen[row, part.columns[places[0]]]].tolist()
         own = set(seen.entries[row].tolist())
         indices = []
         # A constant shift changes nothing under rotary positions; only a jump is a fault.
@@ -181,27 +267,27 @@ class DraftFollower:
                 continue
             label = self.labels.of(entry, part.request)
             if label is None:
-                return f"token {part.index} sees a slot that holds no token's K/V"
+                return f"token {first} sees a slot that holds no token's K/V"
             request, index = label
             number, source, column = self.origins.where[entry]
             token = int(self._seen[number].tokens[source, column])
             if not self._is_own(part, request, index, ahead):
-                return f"token {part.index} sees K/V of request {request}"
+                return f"token {first} sees K/V of request {request}"
             if index < len(ahead) and token != ahead[index]:
-                return f"token {part.index} sees K/V of a rejected draft for index {index}"
+                return f"token {first} sees K/V of a rejected draft for index {index}"
             indices.append(index)
             shifts.add(int(self._seen[number].positions[source, column]) - index)
-        missing = sorted(set(range(part.index)) - set(indices))
+        missing = sorted(set(range(first)) - set(indices))
         if missing:
             held = [self.labels.of(entry, part.request) for entry in seen.held[row].tolist()]
             is_hidden = (part.request, missing[0]) in held
             how = "hidden" if is_hidden else "missing"
-            return f"K/V of token {missing[0]} is {how} where token {part.index} is read"
+            return f"K/V of token {missing[0]} is {how} where token {first} is read"
         twice = [index for index, count in Counter(indices).items() if count > 1]
         if twice:
-            return f"token {part.index} sees K/V of token {twice[0]} twice"
-        for i, column in enumerate(part.columns):
-            shifts.add(int(seen.positions[row, column]) - part.index - i)
+            return f"token {first} sees K/V of token {twice[0]} twice"
+        for i in places:
+            shifts.add(int(seen.positions[row, part.columns[i]]) - part.index - i)
         if len(shifts) > 1:
-            return f"token {part.index} has a position that does not fit those before it"
+            return f"token {first} has a position that does not fit those before it"
         return ""

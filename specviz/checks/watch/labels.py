@@ -111,6 +111,8 @@ def begins_behind_prefix(
         least = len(labels.requests[number].prompt) - index
         return common(part.tokens, due(number)[index:]) >= min(len(part.tokens), max(least, 1))
 
+    if not context and any(fits(number, 0) for number in range(len(labels.requests))):
+        return False  # it begins a text, and nothing was lost
     parts = labels.requests[owner].parts
     is_read = bool(parts) and parts[-1].number == part.number  # by another row of the forward
     # The request that wrote the context may simply be going on.

@@ -9,18 +9,23 @@ from collections.abc import Sequence
 from specviz.checks.watch.capture import CapturedForward
 
 
-def notes_on(forwards: Sequence[CapturedForward], forks: int) -> list[str]:
+def notes_on(forwards: Sequence[CapturedForward], forks: int, borrows: bool) -> list[str]:
     """Return what could not be seen, in sentences.
 
     Args:
         forwards: of both models.
         forks: rows that read a request which another row of the forward reads as well.
+        borrows: whether drafts of fewer layers read K/V that all layers wrote.
     """
     notes = []
     if forks:
         notes.append(
             f"{forks} rows read a request that another row of the forward read as well; which "
             "of them it went on with is guessed, so a fault that is named may be none"
+        )
+    if borrows:
+        notes.append(
+            "forwards of fewer layers read K/V that all layers wrote, so drafts are not judged"
         )
     for model in ("target", "draft"):
         own = [forward for forward in forwards if forward.model == model]

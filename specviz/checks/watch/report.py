@@ -35,6 +35,8 @@ class WatchReport:
         record: a record of the run; None if it fits none.
         why_no_record: why not.
         greedy: whether tokens were judged; False if forwards alone were.
+        ignored: what the decoder may have applied to its scores and specviz does not, in a
+            sentence. If tokens are not the target's best ones then, they are not judged.
         notes: what could not be seen, in sentences.
         wrong: the requests whose texts are not the target's own, near ties apart; none if tokens
             were not judged.
@@ -49,6 +51,7 @@ class WatchReport:
     record: Trace | None = field(repr=False)
     why_no_record: str = field(default="", repr=False)
     greedy: bool = True
+    ignored: str = ""
     notes: Sequence[str] = ()
     wrong: Sequence[int] = ()
 
@@ -68,7 +71,12 @@ class WatchReport:
     @property
     def is_right(self) -> bool:
         """Whether no fault was found. All texts are the target's own then, near ties apart."""
-        return not self.faults
+        return not self.faults and not self.is_unjudged
+
+    @property
+    def is_unjudged(self) -> bool:
+        """Whether tokens are not the target's best ones, and may be so rightly."""
+        return bool(self.ignored) and not self.greedy
 
     @property
     def verdict(self) -> str:
@@ -81,6 +89,9 @@ class WatchReport:
                 f"wrong: {self._wrong_texts()}; row {first.row} (request {first.request}) since "
                 f"round {first.round}, forward {first.forward}: {rule}{first.cause}"
             )
+        if self.is_unjudged:
+            texts = "1 text" if count == 1 else f"{count} texts"
+            return f"not judged: which tokens {texts} should have; {self.ignored}"
         if self.ties:
             largest = max(tie.gap for tie in self.ties)
             return (
@@ -120,6 +131,8 @@ class WatchReport:
         lines.append(f"{self.tokens_per_round:.2f} tokens a round and row")
         lines += [f"{cost.name}: {cost.sentence}" for cost in self.costs]
         lines += [f"not seen: {note}" for note in self.notes]
+        if self.ignored and self.ignored not in self.verdict:
+            lines.append(f"not judged: {self.ignored}")
         if self.record is None:
             lines.append("no record: what the decoder did fits none, so no picture can be drawn")
         return "\n".join(lines)

@@ -35,6 +35,11 @@ class Part:
         return self.seen.forward.number
 
     @property
+    def place(self) -> tuple[int, int]:
+        """Its forward and its row."""
+        return self.number, self.row
+
+    @property
     def tokens(self) -> list[int]:
         """The tokens that are not padding."""
         return [int(token) for token in self.seen.tokens[self.row, self.columns]]

@@ -22,11 +22,12 @@ from specviz.checks.watch.arguments import (
     unlike,
     without_filling,
 )
-from specviz.checks.watch.capture import Capture, CapturedForward
+from specviz.checks.watch.capture import Capture, CapturedForward, ReadGenerate
 from specviz.checks.watch.causes import Causes
 from specviz.checks.watch.costs import find_costs
 from specviz.checks.watch.diagnose import Diagnosis, Judge, Tie
 from specviz.checks.watch.drafts import DraftFollower
+from specviz.checks.watch.fed import fed_before, fed_behind
 from specviz.checks.watch.follow import TargetFollower
 from specviz.checks.watch.fresh import read_at_once, tolerance_of
 from specviz.checks.watch.masks import AttentionReader
@@ -35,10 +36,12 @@ from specviz.checks.watch.repair import Bench
 from specviz.checks.watch.report import WatchReport
 from specviz.checks.watch.texts import is_own, out_of_order, without_prompts
 from specviz.checks.watch.trace import to_trace
+from specviz.engine.models.settings import describe_ignored, ignored_settings, listed
 from specviz.record.trace import Trace
 from specviz.util.validate import is_list, require_bool, require_int, require_ints
 
 SAMPLE = 4  # texts in which noise is measured
+CHOSEN = ("acceptance", "bonus", "budget")  # rules of which tokens a text has
 
 
 @dataclass
@@ -49,12 +52,14 @@ class Watched:
         target, draft: the models.
         tokenizer: for prompts and outputs that are texts; None if all are token ids.
         forwards: all forwards of both models, in the order of the calls.
+        ignored: for each call of the target's `generate`, what it applied and specviz does not.
     """
 
     target: PreTrainedModel = field(repr=False)
     draft: PreTrainedModel | None = field(default=None, repr=False)
     tokenizer: Any = field(default=None, repr=False)
     forwards: list[CapturedForward] = field(default_factory=list, repr=False)
+    ignored: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     def __repr__(self) -> str:
         return f"Watched({len(self.forwards)} forwards)"
@@ -97,16 +102,64 @@ class Watched:
         if not is_list(eos_token_ids) or len(eos_token_ids):
             require_ints("eos_token_ids", eos_token_ids, minimum=0)
         check_followed(self.forwards)
-        check_windows({"target": self.target, "draft": self.draft}, self.forwards)
+        drafting = self.target if self.draft is None else self.draft  # with fewer layers
+        check_windows({"target": self.target, "draft": drafting}, self.forwards)
         # Decoders fill short outputs up with padding, which was never fed.
         known = [without_filling(output, eos_token_ids) for output in known]
         check_vocabulary(self.target, ids, known)
         follower = self._followed(ids, known, eos_token_ids, max_new_tokens)
+        try:
+            report = self._judge(follower, ids, known, greedy, eos_token_ids, max_new_tokens)
+            if not report.faults:
+                return report
+        except ValueError:
+            self._check_fed(follower, known, greedy, eos_token_ids, max_new_tokens)
+            raise
+        self._check_fed(follower, known, greedy, eos_token_ids, max_new_tokens)
+        return report
+
+    def _judge(
+        self,
+        follower: TargetFollower,
+        prompts: Sequence[Sequence[int]],
+        outputs: Sequence[list[int] | None],
+        greedy: bool,
+        eos: Sequence[int],
+        budget: int | None,
+    ) -> WatchReport:
+        """Judge what was followed, if it is of these prompts and outputs."""
         check_followed(self.forwards, follower.requests)
         mismatch = unlike(follower.requests)
         if mismatch:
-            return self._without(mismatch, ids, known, greedy, max_new_tokens, eos_token_ids)
-        return self._report(follower, greedy, eos_token_ids, max_new_tokens)
+            return self._without(mismatch, prompts, outputs, greedy, budget, eos)
+        return self._report(follower, greedy, eos, budget)
+
+    def _check_fed(
+        self,
+        follower: TargetFollower,
+        outputs: Sequence[list[int] | None],
+        greedy: bool,
+        eos: Sequence[int],
+        budget: int | None,
+    ) -> None:
+        """Raise ValueError if the prompts are not what was fed, so that there is no verdict."""
+        bos = getattr(self.target.generation_config, "bos_token_id", None)
+        fed = fed_before(follower.requests, follower.parts, bos)
+        if not any(each.how for each in fed):
+            fed = fed_behind(follower.requests, follower.parts)
+            if not any(each.how for each in fed):
+                return
+            # What stands behind a prompt may be drafts, so it counts if it makes all right.
+            again = self._followed([each.tokens for each in fed], outputs, eos, budget)
+            if any(not request.rounds for request in again.requests) or unlike(again.requests):
+                return
+            if self._report(again, greedy, eos, budget).faults:
+                return
+        number = next(number for number, each in enumerate(fed) if each.how)
+        raise ValueError(
+            f"prompts[{number}] is not what was fed: {fed[number].how}; pass the prompts as the "
+            "decoder feeds them, with all special tokens"
+        )
 
     def _followed(
         self,
@@ -129,7 +182,19 @@ class Watched:
         drafts = DraftFollower(follower.requests)
         for forward in self._of("draft"):
             drafts.read(forward)
+        drafts.finish()
+        borrows = drafts.borrows
+        if borrows:  # what K/V they read is not known, so nothing that follows from it is
+            drafts = DraftFollower(follower.requests)
         judge, faults, ties, wrong = self._judged(follower, drafts, greedy, eos, budget)
+        ignored = self._ignored() if greedy else ""
+        is_known = all(request.is_known for request in follower.requests)
+        # A text that is not known was concluded from choices that may not be those taken.
+        doubted = [fault for fault in faults if fault.rule in CHOSEN or not is_known]
+        is_unjudged = bool(ignored and doubted)
+        if is_unjudged:
+            judge, faults, ties, wrong = self._judged(follower, drafts, False, eos, None)
+            faults = faults if is_known else []
         trace, why_none = self._trace(follower, drafts, eos)
         return WatchReport(
             requests=follower.requests,
@@ -140,8 +205,9 @@ class Watched:
             rounds=judge.causes.rounds,
             record=trace,
             why_no_record=why_none,
-            greedy=greedy,
-            notes=notes_on(self.forwards, follower.forks),
+            greedy=greedy and not is_unjudged,
+            ignored=ignored,
+            notes=notes_on(self.forwards, follower.forks, borrows),
             wrong=wrong,
         )
 
@@ -166,16 +232,31 @@ class Watched:
         if greedy:
             # A greedy decoder's forwards imply its text, so they can be judged without it.
             report = self.audit(prompts, max_new_tokens=budget, eos_token_ids=eos)
-            if not report.is_right:
+            if report.faults:
                 note = f"{mismatch}; the texts are concluded from the forwards instead"
                 return replace(report, notes=[*report.notes, note])
             order = out_of_order(outputs, report.requests)
             if order:
                 raise ValueError(order)
-            known = ", and the forwards are right"
+            known = ", and the forwards are right" if report.greedy else ""
         raise ValueError(
             f"{mismatch}{known}; pass all new tokens that this run returned, "
             "in the order of the prompts"
+        )
+
+    def _ignored(self) -> str:
+        """Return in a sentence what the decoder may have applied and is not judged; "" if nothing.
+
+        If it called `generate`, that is what it applied.
+        """
+        applied = {name: value for call in self.ignored for name, value in call.items()}
+        if not self.ignored or applied == ignored_settings(self.target):
+            return describe_ignored(self.target) or ""
+        if not applied:
+            return ""
+        return (
+            f"target.generate() applied {listed(applied)} and specviz does not, so the text may "
+            "differ; leave it out to have the tokens judged, or pass greedy=False"
         )
 
     def _of(self, model: str) -> list[CapturedForward]:
@@ -283,12 +364,14 @@ def _watching(watched: Watched) -> Iterator[Watched]:
         captures.append(Capture(watched.draft, "draft", watched.forwards, lock))
     reader = AttentionReader(captures)
     reader.open()
+    let_go = ReadGenerate.share(watched.target, "generate", watched.ignored.append)
     try:
         for capture in captures:
             # A decoder may register an attention function of its own at any time.
             capture.open(before=reader.renew)
         yield watched
     finally:
+        let_go()
         for capture in captures:
             capture.close()
         reader.close()

@@ -3,6 +3,7 @@
 Contract: names settings and their values. Not known here: what a run does about them.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -36,12 +37,46 @@ _WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
 }
 
 
+# What a call of generate() may be given besides, and changes its text.
+_PASSED = ("logits_processor", "prefix_allowed_tokens_fn", "stopping_criteria")
+
+
 def ignored_settings(model: PreTrainedModel) -> dict[str, Any]:
     """Return the settings of the model's generation_config that specviz does not apply."""
-    config = getattr(model, "generation_config", None)
+    return _with_effect(lambda name: getattr(model.generation_config, name, None))
+
+
+def ignored_in_call(model: PreTrainedModel, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a call of the model's generate() applies, and specviz does not.
+
+    Args:
+        model: the model.
+        given: the call's arguments, which take precedence over its generation_config, and that over
+            the model's.
+    """
+    configs = (given.get("generation_config"), model.generation_config)
+
+    def value_of(name: str) -> Any:
+        if name in given:
+            return given[name]
+        found = (getattr(config, name, None) for config in configs)
+        return next((value for value in found if value is not None), None)
+
+    found = _with_effect(value_of)
+    if value_of("do_sample"):
+        found["do_sample"] = True
+    for name in _PASSED:
+        passed = given.get(name)
+        if passed is not None and passed != []:
+            each = passed if isinstance(passed, list) else [passed]
+            found[name] = [getattr(one, "__name__", type(one).__name__) for one in each]
+    return found
+
+
+def _with_effect(value_of: Callable[[str], Any]) -> dict[str, Any]:
     found = {}
     for name, without_effect in _WITHOUT_EFFECT.items():
-        value = getattr(config, name, None)
+        value = value_of(name)
         if value is not None and value not in without_effect:
             found[name] = value
     return found
@@ -52,8 +87,12 @@ def describe_ignored(model: PreTrainedModel) -> str | None:
     ignored = ignored_settings(model)
     if not ignored:
         return None
-    listed = ", ".join(f"{name}={value!r}" for name, value in ignored.items())
     return (
-        f"target.generation_config has {listed}: generate() would apply it and specviz does not, "
-        "so the text may differ; set it to None on pair.target.generation_config to compare the two"
+        f"target.generation_config has {listed(ignored)}: generate() would apply it and specviz "
+        "does not, so the text may differ; set it to None on pair.target.generation_config to "
+        "compare the two"
     )
+
+
+def listed(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
