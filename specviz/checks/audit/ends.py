@@ -30,7 +30,7 @@ class Endings:
         eos: none where unknown.
         padding: what may fill a row behind its EOS.
         are_ignored: whether the reference goes on behind EOS in a text.
-        usual: the tokens of the longest text that shows no EOS; 0 where unknown.
+        usual: the tokens of the reference's longest text without EOS; 0 where unknown.
     """
 
     eos: frozenset[int] = frozenset()
@@ -54,11 +54,11 @@ class Endings:
         written = self.cut(tokens)
         return next((i for i, token in enumerate(written[:-1], 1) if token in self.eos), None)
 
-    def of(self, sides: Sequence[Sequence[Output]]) -> "Endings":
-        """Return these endings with what the texts of the reference, and of both sides, say."""
-        texts = [[output.tokens or () for output in side] for side in sides]
-        open_ended = [len(text) for side in texts for text in side if not self.eos & set(text[-1:])]
-        are_ignored = any(self.behind(text) is not None for text in texts[0])
+    def of(self, reference: Sequence[Output]) -> "Endings":
+        """Return these endings with what the reference's texts say."""
+        texts = [output.tokens or () for output in reference]
+        open_ended = [len(text) for text in texts if not self.eos & set(text[-1:])]
+        are_ignored = any(self.behind(text) is not None for text in texts)
         return replace(self, are_ignored=are_ignored, usual=max(open_ended, default=0))
 
 

@@ -106,8 +106,8 @@ def _on_dtype(findings: Mapping[int, Finding], limit: float, dtype: str | None) 
         and max(gaps) <= largest_gap(math.nan, CEILINGS[LOOSEST])
     ):
         yield (
-            f"The target reads in {dtype}. If the outputs were written in bfloat16 or float16, these "
-            "gaps may be its noise: pass dtype= (--dtype), or the target in that dtype."
+            f"The target reads in {dtype}. If the outputs were written in bfloat16 or float16, "
+            "these gaps may be its noise: pass dtype= (--dtype), or the target in that dtype."
         )
 
 

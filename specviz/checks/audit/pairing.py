@@ -54,7 +54,7 @@ def pair_up(
             f"the number of outputs differs: {counts[0]} in {reference.name}, {counts[1]} in "
             f"{candidate.name}; write both for one list of prompts"
         )
-    endings = endings.of((reference.outputs, candidate.outputs))
+    endings = endings.of(reference.outputs)
     duos = []
     for theirs, ours in zip(reference.outputs, candidate.outputs, strict=True):
         duos.append(judge_ends(_duo(theirs, ours, tokenizer, endings), endings))

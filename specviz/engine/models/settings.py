@@ -43,7 +43,8 @@ _PASSED = ("logits_processor", "prefix_allowed_tokens_fn", "stopping_criteria")
 
 def ignored_settings(model: PreTrainedModel) -> dict[str, Any]:
     """Return the settings of the model's generation_config that specviz does not apply."""
-    return _with_effect(lambda name: getattr(model.generation_config, name, None))
+    config = getattr(model, "generation_config", None)
+    return _with_effect(lambda name: getattr(config, name, None))
 
 
 def ignored_in_call(model: PreTrainedModel, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def ignored_in_call(model: PreTrainedModel, given: Mapping[str, Any]) -> dict[st
         given: the call's arguments, which take precedence over its generation_config, and that over
             the model's.
     """
-    configs = (given.get("generation_config"), model.generation_config)
+    configs = (given.get("generation_config"), getattr(model, "generation_config", None))
 
     def value_of(name: str) -> Any:
         if name in given:
