@@ -63,7 +63,7 @@ def sides(text: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     prompt, tokens, _, _ = a_tie()
     return (
         [{"prompt": prompt, "token_ids": tokens}],
-        [{"prompt": prompt, "token_ids": text}],
+        [{"prompt": prompt, "token_ids": text, "max_tokens": len(text)}],
     )
 
 
