@@ -578,8 +578,8 @@ BUGS = (
     Bug(
         name="generous-near-tie",
         file="specviz/checks/equivalence.py",
-        old="return 2 * (",
-        new="return 4 * (",
+        old="min(2 * _MARGIN",
+        new="min(4 * _MARGIN",
         harm="a bug that changes a text a little passes for rounding",
         tests="tests/test_compare.py -k cause",
     ),

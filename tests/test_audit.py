@@ -110,7 +110,7 @@ def test_a_tie_in_bfloat16_is_explained() -> None:
     entry = found.prompts.loc[0]
     assert entry["verdict"] == "near tie"
     assert entry["first_divergence"] == at
-    assert entry["gap"] <= found.limit == pytest.approx(2 * found.noise)
+    assert entry["gap"] <= found.limit == pytest.approx(2.1 * found.noise)
     assert found.passed
     assert found.verdict.startswith("near ties only: 1 of 1 texts diverge, with a gap of ")
     assert found.totals.loc["divergences that a tie explains", "share"] == 1

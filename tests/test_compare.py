@@ -324,9 +324,9 @@ def test_a_model_whose_batches_are_wrong_is_not_excused(
     [
         (Evidence(gap=0.2), 0.1, NEAR_TIE),
         (Evidence(gap=0.2, deviation=0.2, later_gap=0.2), 0.1, NEAR_TIE),
-        (Evidence(gap=0.21), 0.1, UNEXPLAINED),
-        (Evidence(gap=0.0, deviation=0.21), 0.1, UNEXPLAINED),
-        (Evidence(gap=0.0, later_gap=0.21), 0.1, UNEXPLAINED),
+        (Evidence(gap=0.22), 0.1, UNEXPLAINED),
+        (Evidence(gap=0.0, deviation=0.22), 0.1, UNEXPLAINED),
+        (Evidence(gap=0.0, later_gap=0.22), 0.1, UNEXPLAINED),
         (Evidence(gap=0.0, violated="mask"), 0.1, UNEXPLAINED),
         (Evidence(gap=0.0, plausible=False), 0.1, UNEXPLAINED),
         (Evidence(), 0.1, UNKNOWN),

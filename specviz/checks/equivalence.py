@@ -9,6 +9,7 @@ is a *near tie* if rounding alone can have turned the choice, and if nothing spe
 1. The *gap* is the distance from the target's best token to the lesser of the two chosen ones,
    under the prefix that both runs share. It is at most twice the *noise*, the change of a token's
    log-probability that a forward's shape makes, because each of the two may be off by as much.
+   `largest_gap` allows 5 % more.
 2. If the run was recorded: up to there its record violates no invariant, it chose what its own
    logits said, and the *deviation* of its log-probabilities of the two leading tokens from the
    target's is nowhere more than twice the noise.
@@ -50,6 +51,9 @@ NEAR_TIE, UNEXPLAINED, UNKNOWN = CAUSES
 # More noise than this is not believed: something else than rounding is at work. The limits lie far
 # above the noise of the embedded pair, see "Agreement" in docs/results.md.
 CEILINGS = {"float64": 1e-5, "float32": 1e-3, "float16": 0.125, "bfloat16": 0.75}
+# One unit in the last place of a logit changes its log-probability by a little less, because the sum
+# over all tokens changes, too; two such units are a gap that rounding explains.
+_MARGIN = 1.05
 _RESOLUTION = 1e-6  # of a log-probability in float32, as records and the choice of a token have it
 _ACCEPT = PHASES.index("accept")
 
@@ -155,7 +159,9 @@ def largest_gap(noise: float, ceiling: float) -> float:
 
     noise: NaN if it was not measured.
     """
-    return 2 * (max(noise, _RESOLUTION) if noise <= ceiling else ceiling)
+    if not noise <= ceiling:
+        return 2 * ceiling
+    return min(2 * _MARGIN * max(noise, _RESOLUTION), 2 * ceiling)
 
 
 def divergence(tokens: Sequence[object], reference: Sequence[object]) -> int | None:
