@@ -330,7 +330,7 @@ def test_a_model_whose_batches_are_wrong_is_not_excused(
         (Evidence(gap=0.0, violated="mask"), 0.1, UNEXPLAINED),
         (Evidence(gap=0.0, plausible=False), 0.1, UNEXPLAINED),
         (Evidence(), 0.1, UNKNOWN),
-        (Evidence(deviation=0.21), 0.1, UNEXPLAINED),
+        (Evidence(deviation=0.22), 0.1, UNEXPLAINED),
         (Evidence(gap=0.0), math.nan, UNKNOWN),
         (Evidence(gap=0.9), math.nan, UNKNOWN),
         (Evidence(gap=1.1), math.nan, UNEXPLAINED),

@@ -51,8 +51,8 @@ NEAR_TIE, UNEXPLAINED, UNKNOWN = CAUSES
 # More noise than this is not believed: something else than rounding is at work. The limits lie far
 # above the noise of the embedded pair, see "Agreement" in docs/results.md.
 CEILINGS = {"float64": 1e-5, "float32": 1e-3, "float16": 0.125, "bfloat16": 0.75}
-# One unit in the last place of a logit changes its log-probability by a little less, because the sum
-# over all tokens changes, too; two such units are a gap that rounding explains.
+# One unit in the last place of a logit changes its log-probability by a little less, because the
+# sum over all tokens changes, too; two such units are a gap that rounding explains.
 _MARGIN = 1.05
 _RESOLUTION = 1e-6  # of a log-probability in float32, as records and the choice of a token have it
 _ACCEPT = PHASES.index("accept")
