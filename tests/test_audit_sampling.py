@@ -259,6 +259,7 @@ def test_what_is_promised_to_be_found_is_found() -> None:
     assert hits >= 94
 
 
+@pytest.mark.slow
 def test_right_draws_raise_no_alarm() -> None:
     """At alpha = 0.1 each of 10 seeds may raise one with odds of 0.1; more than 6: odds 9e-6."""
     alarms = sum(not judged(drawn(60, seed), alpha=0.1).is_right for seed in range(10))

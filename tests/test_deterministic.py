@@ -38,10 +38,10 @@ def run(
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        ("gpt2", torch.bfloat16),
+        pytest.param("gpt2", torch.bfloat16, marks=pytest.mark.slow),
         pytest.param("qwen3", torch.bfloat16, marks=pytest.mark.slow),
         pytest.param("glm4", torch.bfloat16, marks=pytest.mark.slow),
-        pytest.param("llama", torch.float32, marks=pytest.mark.slow),
+        ("llama", torch.float32),
     ],
     ids=str,
 )

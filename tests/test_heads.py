@@ -241,6 +241,7 @@ def check_drafts(pair: sv.Pair, kind: str, strategy: str, length: int | DraftLen
     assert seen > 20
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_drafts_are_drawn_from_the_very_q_that_judges_them(kind):
     """In bfloat16, where a q that is computed a second time in float32 would be another one."""

@@ -119,7 +119,7 @@ LEVERS = [
 ]
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("options", LEVERS, ids=str)
 @pytest.mark.parametrize("budget", ["least", "1GB"])
 def test_the_measured_peak_is_within_2_per_cent_of_the_plan(

@@ -86,7 +86,7 @@ def decode(name: str, model: str, B: int, K: int, kind: str = "near") -> list[li
     return load(name).decode(target(model), draft(model, kind), prompts, K, NEW_TOKENS, EOS)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", NAMES)
 def test_texts_are_those_of_generate(name, model):

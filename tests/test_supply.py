@@ -49,6 +49,7 @@ def test_our_own_licence_is_the_one_that_is_stated():
     assert "Apache License" in (ROOT / "LICENSE").read_text()[:200]
 
 
+@pytest.mark.slow
 def test_the_installed_packages_fit_each_other():
     """`pip check`, of this environment."""
     done = subprocess.run(
