@@ -174,7 +174,7 @@ def test_the_picture_marks_every_divergence() -> None:
     assert len(found.unexplained) == len(prompts)
     page = audit_page(found)
     assert len(re.findall(r"<title>prompt \d+: [\d.e+-]+</title>", page)) == len(prompts)
-    assert f"twice the noise: {found.limit:.3g}" in page
+    assert f"noise explains {found.limit:.3g}" in page
 
 
 def test_only_an_audit_has_a_page() -> None:

@@ -57,7 +57,7 @@ def _axis(low: int, high: int, bottom: float, limit_x: float, limit: float) -> l
         f'<line x1="{_LEFT}" y1="{bottom}" x2="{_WIDTH - _RIGHT}" y2="{bottom}" stroke="{_INK}"/>',
         f'<line x1="{limit_x:.1f}" y1="{_TOP}" x2="{limit_x:.1f}" y2="{bottom}" '
         f'stroke="{solid(BLUE)}" stroke-dasharray="5 4"/>',
-        _label(limit_x, _TOP - 8, f"twice the noise: {limit:.3g}"),
+        _label(limit_x, _TOP - 8, f"noise explains {limit:.3g}"),
     ]
 
 

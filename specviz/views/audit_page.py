@@ -23,7 +23,6 @@ MOST_ROWS = 500  # of the table
 _MOST_LETTERS = 160  # of a text in a cell
 _COLUMNS = {
     "verdict": "verdict",
-    "reason": "why",
     "first_divergence": "first divergence",
     "gap": "gap",
     "reference_gap": "reference's gap",
@@ -31,7 +30,7 @@ _COLUMNS = {
     "later_gap": "later gap",
     "measured_from": "measured from",
 }
-_WORDS = ("verdict", "why", "measured from", "where the texts part")  # heads of columns of words
+_WORDS = ("verdict", "measured from", "where the texts part")  # heads of columns of words
 
 
 def save_audit(audit: Audit, path: str | os.PathLike[str]) -> Path:
@@ -91,7 +90,10 @@ def _divergences(prompts: pd.DataFrame) -> str:
         cells = [f"<td>{prompt}</td>"]
         for name in _COLUMNS:
             kind = ' class="text"' if _COLUMNS[name] in _WORDS else ""
-            cells.append(f"<td{kind}>{_text(_number(entry[name]))}</td>")
+            why = ""
+            if name == "verdict" and entry["reason"]:
+                why = f'<div class="quiet why">{_text(entry["reason"])}</div>'
+            cells.append(f"<td{kind}>{_text(_number(entry[name]))}{why}</td>")
         cells.append(_around(entry))
         rows.append(f"<tr>{''.join(cells)}</tr>")
     heads = ("prompt", *_COLUMNS.values(), "where the texts part")

@@ -43,6 +43,7 @@ th {
   vertical-align: bottom;
 }
 .text { text-align: left }
+.why { width: 17em; white-space: normal }
 """
 
 

@@ -97,6 +97,8 @@ class Audit:
             ended = ", ".join(others)
             return f"no divergence, but no text is equal to its end: of {texts}, {ended}"
         shown = f"all {total} texts are" if equal == total else f"{equal} of {texts} are"
+        if total == 1:
+            shown = "the text is"
         return f"right: {shown} equal{_listed(others)}"
 
     def _wrong(self, texts: str) -> str:
@@ -193,7 +195,8 @@ class Audit:
             prompts = ", ".join(map(str, entries.index[:_MAX_SHOWN]))
             left = len(entries) - _MAX_SHOWN
             more = f" and {left} more" if left > 0 else ""
-            parts += ["", f"{entries['verdict'].iloc[0]}, {prompts}{more}: {reason}"]
+            noun = "prompt" if len(entries) == 1 else "prompts"
+            parts += ["", f"{entries['verdict'].iloc[0]}, {noun} {prompts}{more}: {reason}"]
         for note in self.notes:
             parts += ["", f"Note: {note}"]
         return harmless("\n".join(parts))

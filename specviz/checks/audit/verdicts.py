@@ -24,7 +24,7 @@ OTHER_TOKENS = "texts that were read again may have had other tokens behind a ne
 STOPPED = "the reference ends where this target goes on, as a stop string would end it"
 FOREIGN = "the reference is not what this target writes"
 PROCESSED = "the target's generation_config asks for processed scores, which are not computed here"
-DOUBTED = "a near tie, but beside an unexplained divergence that proves nothing"
+DOUBTED = "a near tie, which proves nothing beside an unexplained divergence"
 # The dtype with the most noise that is believed, for runs whose dtype is unknown.
 LOOSEST = max(CEILINGS, key=lambda dtype: CEILINGS[dtype])
 
