@@ -584,6 +584,14 @@ BUGS = (
         tests="tests/test_compare.py -k cause",
     ),
     Bug(
+        name="window-of-slots",
+        file="specviz/engine/kv/layer_masks.py",
+        old="behind = visible.flip(-1).cumsum(-1).flip(-1)",
+        new="behind = visible.new_ones(visible.shape).flip(-1).cumsum(-1).flip(-1)",
+        harm="a window counts padding, holes and rejected drafts, and hides a row's own tokens",
+        tests="tests/test_layer_masks.py -k counts_tokens",
+    ),
+    Bug(
         name="audit-no-later-tokens",
         file="specviz/checks/audit/verdicts.py",
         old="Evidence(finding.gap, finding.deviation, finding.later_gap)",

@@ -13,7 +13,8 @@ from specviz.engine.probe import check_exact
 QUICK = {
     "llama": "exact",
     "gpt_bigcode": "exact",
-    "mistral": "refused",  # its layers have a sliding window
+    "mistral": "exact",
+    "lfm2": "refused",  # its convolutions keep a state
     "gpt_neo": "refused",
 }
 
@@ -27,7 +28,7 @@ def test_a_family_is_judged(name: str) -> None:
 
 @pytest.mark.slow
 def test_a_refused_family_is_tried_with_full_attention() -> None:
-    assert [each.outcome for each in families.judge_both("mistral", "sdpa")] == ["refused", "exact"]
+    assert [each.outcome for each in families.judge_both("lfm2", "sdpa")] == ["refused", "exact"]
     assert [each.outcome for each in families.judge_both("bert", "sdpa")] == ["refused", "exact"]
     # GPT-Neo hides columns of the cache by a rule of its own, with global attention, too.
     outcomes = families.judge_both("gpt_neo", "eager")

@@ -69,18 +69,7 @@ NEO |= {"attention_types": [[["global", "local"], 1]], "window_size": 8}
 DECODER_ONLY = "must be a decoder-only causal LM"
 LARGEST = "which scales by the largest position"
 REFUSED = {
-    "sliding window everywhere": (
-        hf.MistralForCausalLM,
-        SIZES | {"sliding_window": 16},
-        "sliding_attention",
-    ),
-    "sliding window in upper layers": (hf.Qwen2ForCausalLM, SIZES | SLIDING, "sliding_attention"),
-    "sliding window by turns": (hf.Gemma2ForCausalLM, SIZES | HEADS, "sliding_attention"),
-    "chunks": (
-        hf.Llama4ForCausalLM,
-        SIZES | HEADS | {"num_local_experts": 2},
-        "chunked_attention",
-    ),
+    "a state": (hf.Lfm2ForCausalLM, SIZES | {"layer_types": ["conv", "full_attention"]}, "conv"),
     "local layers under an older name": (hf.GPTNeoForCausalLM, NEO, "layers of type local"),
     "longrope": (hf.Phi3ForCausalLM, SIZES | LONG, f"rope_type='longrope', {LARGEST}"),
     "dynamic rope": (
@@ -104,6 +93,8 @@ SCALED = {"factor": 2.0, "original_max_position_embeddings": 128}
 UNUSED = SLIDING | {"use_sliding_window": False}
 LLAMA3 = rope("llama3", low_freq_factor=1.0, high_freq_factor=4.0, **SCALED)
 ACCEPTED = {
+    "sliding window everywhere": (hf.MistralForCausalLM, SIZES | {"sliding_window": 16}),
+    "sliding window in upper layers": (hf.Qwen2ForCausalLM, SIZES | SLIDING),
     "mistral without a window": (hf.MistralForCausalLM, SIZES | {"sliding_window": None}),
     "qwen2 with its window off": (hf.Qwen2ForCausalLM, SIZES | UNUSED),
     "qwen3 with its window off": (hf.Qwen3ForCausalLM, SIZES | HEADS | UNUSED),

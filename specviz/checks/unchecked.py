@@ -1,13 +1,14 @@
-"""Which rules a record leaves open, because the log that it was made of lacks what they need.
+"""Which rules a record leaves open, because it lacks what they need.
 
-Contract: `unchecked` takes the header of a record and returns sentences, none for a run of specviz.
-Not known here: the rules.
+Contract: `unchecked` takes the header of a record and returns sentences. A run of specviz has none,
+unless layers attend to windows. Not known here: the rules.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from specviz.record.missing import MISSING, missing_in
+from specviz.record.schema import MODELS
 
 _LAYOUT = ("feeds", "slots", "visible")
 
@@ -21,6 +22,12 @@ def unchecked(meta: Mapping[str, Any]) -> list[str]:
         reasons = [name for name in MISSING if name in lacking and name in needed]
         if reasons:
             found.append(f"{what}: {MISSING[reasons[0]]} not logged")
+    for model in MODELS:
+        if meta.get("layer_widths", {}).get(model):
+            found.append(
+                f"mask ({model}): which of the visible tokens its layers with a window or a chunk "
+                "attend to is not recorded"
+            )
     return found
 
 

@@ -92,7 +92,8 @@ class Violations(list[Violation]):
     `print` shows a line for each, and one for each rule that was not checked.
 
     Attributes:
-        unchecked: what was not checked and why; empty for a run that specviz recorded.
+        unchecked: what was not checked and why; empty for a run that specviz recorded,
+            unless its layers attend to windows.
     """
 
     def __init__(self, found: Iterable[Violation] = (), unchecked: Iterable[str] = ()) -> None:

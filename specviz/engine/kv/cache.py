@@ -28,6 +28,7 @@ from specviz.engine.kv.attention import (
 from specviz.engine.kv.chained import Chain, CompiledChain, is_worth_chaining, parts_of_chain
 from specviz.engine.kv.compiled import CompiledLayers, compiled
 from specviz.engine.kv.feed import Feed
+from specviz.engine.kv.layer_masks import LayerMasks
 from specviz.engine.kv.moves import Move, move
 from specviz.engine.kv.packing import Packing, find_packing, is_worth_packing
 from specviz.engine.kv.slabs import Access, SlabCache
@@ -70,6 +71,7 @@ class CachedModel:
         self.holds_kv = True
         self.packs = "never"
         self._grouped = takes_grouped(model)
+        self._layer_masks = LayerMasks(model)
         self._call: Callable[..., Any] = model
         self._chain: CompiledChain | None = None
         self.chain_length: int | None = None
@@ -83,7 +85,9 @@ class CachedModel:
         self._call = call
         if isinstance(call, CompiledLayers):
             self.cache.hide_from_compiler()
-        elif self._grouped and is_worth_chaining(self.model, len(self.cache.layers), chain_length):
+        elif self._makes_one_mask and is_worth_chaining(
+            self.model, len(self.cache.layers), chain_length
+        ):
             self._chain = CompiledChain(call)
             self.chain_length = chain_length
 
@@ -107,6 +111,11 @@ class CachedModel:
     def forward_tokens(self) -> int | None:
         """What one more prefill costs, in tokens; None where that is not known."""
         return FORWARD_TOKENS if self.model.device.type == "cpu" else None
+
+    @property
+    def layer_widths(self) -> dict[str, int]:
+        """To how many tokens layers attend, by their type; empty if all attend to all."""
+        return self._layer_masks.widths
 
     @property
     def bytes_per_slot(self) -> int:
@@ -263,19 +272,31 @@ class CachedModel:
 
     def ready(self, feed: Feed) -> Feed:
         """Return the feed with its mask made, so that feeding it in parts makes the mask once."""
-        if not self._grouped:
+        if not self._makes_one_mask:
             return feed
         return replace(feed, added=additive_mask(feed.visible, self._dtype))
 
-    def _mask(self, feed: Feed) -> Tensor:
-        """Return the mask of `grouped_mask`, or (b, 1, q, w) for other models."""
+    @property
+    def _makes_one_mask(self) -> bool:
+        """Whether a feed's `added` serves all layers of the model."""
+        return self._grouped and not self._layer_masks.widths
+
+    def _mask(self, feed: Feed) -> Any:
+        """Return the mask of `grouped_mask`, or (b, 1, q, w) for other models.
+
+        A model whose layers attend to windows may take one for each type of layer.
+        """
+        if feed.added is not None:
+            return grouped_mask(feed.added, self._groups)
+        return self._layer_masks.masks(feed.visible, self._mask_of)
+
+    def _mask_of(self, visible: Tensor) -> Tensor:
         if self._grouped:
-            added = additive_mask(feed.visible, self._dtype) if feed.added is None else feed.added
-            return grouped_mask(added, self._groups)
+            return grouped_mask(additive_mask(visible, self._dtype), self._groups)
         if self.model.config._attn_implementation == "sdpa":
-            return feed.visible[:, None]
+            return visible[:, None]
         # Eager attention adds the mask to the scores, so a bool mask would be silently wrong there.
-        return additive_mask(feed.visible[:, None], self._dtype, torch.finfo(self._dtype).min)
+        return additive_mask(visible[:, None], self._dtype, torch.finfo(self._dtype).min)
 
     def release(self) -> None:
         """Free the slabs, where none of their K/V is needed again."""

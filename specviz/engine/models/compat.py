@@ -19,8 +19,13 @@ _BATCH_DEPENDENT_ROPE = ("longrope", "dynamic")
 _POSITION_LIMITS = ("max_position_embeddings", "keep_window_size", "floor_scale")
 
 
+FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+# The setting that says to how many tokens a layer of a type attends.
+WIDTHS = {SLIDING: "sliding_window", CHUNKED: "attention_chunk_size"}
+
+
 def check_model(role: str, model: PreTrainedModel) -> None:
-    """Check a model. It must be a causal LM with full attention that takes explicit positions.
+    """Check a model. It must be a causal LM whose only state is K/V, with explicit positions.
 
     Raises:
         TypeError: `model` is not a transformers model.
@@ -107,12 +112,11 @@ def _check_attention(name: str, model: PreTrainedModel) -> None:
             f"{name} has alibi=True, which counts columns where each row of a batch needs its own "
             "position_ids; choose a model with rotary or learned positions"
         )
-    others = sorted(layer_types(config) - {"full_attention"})
+    others = sorted(layer_types(config) - {FULL, *WIDTHS})
     if others:
         raise ValueError(
-            f"{name} has layers of type {', '.join(others)}: they forget or merge earlier tokens, "
-            "so a rejected draft cannot be taken back; choose a model whose layers all use full "
-            "attention"
+            f"{name} has layers of type {', '.join(others)}, which specviz cannot keep in step "
+            "yet; choose a model whose layers attend to all tokens, to a window or to a chunk"
         )
     for rope_type in _rope_types(model):
         if any(kind in rope_type for kind in _BATCH_DEPENDENT_ROPE):
@@ -133,13 +137,11 @@ def attention_of(model: PreTrainedModel) -> str:
 def layer_types(config: Any) -> set[str]:
     """Return the types of the layers, which configurations spell in three ways."""
     stated = read_setting(config, "layer_types")
-    types = set(stated or ["full_attention"])
-    types |= set(read_setting(config, "attention_layers") or []) - {"global"}
     # Where the types are stated, the window is that of the sliding ones among them.
     used = read_setting(config, "use_sliding_window") is not False
-    if not stated and used and read_setting(config, "sliding_window"):
-        types.add("sliding_attention")
-    return types
+    is_sliding = not stated and used and read_setting(config, "sliding_window")
+    types = set(stated or [SLIDING if is_sliding else FULL])
+    return types | set(read_setting(config, "attention_layers") or []) - {"global"}
 
 
 def _rope_types(model: PreTrainedModel) -> set[str]:

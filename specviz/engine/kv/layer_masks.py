@@ -1,0 +1,100 @@
+"""Masks of layers that attend to a window or to a chunk of a row's tokens.
+
+Contract: they follow from what a query may attend to at all, by counting visible tokens and never
+slots, so that padding, holes and trees change nothing. K/V stays in full slabs, so a rejected draft
+is taken back as in any other layer. Not known here: layouts.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from specviz.engine.models.compat import CHUNKED, SLIDING, WIDTHS, layer_types, read_setting
+
+Narrow = Callable[[Tensor], Tensor]
+# How a forward asks whether it was given a mask for each type of layer.
+_TAKES_MAPPING = re.compile(r"isinstance\((\w+ := )?attention_mask, dict\)")
+
+
+def sliding(visible: Tensor, width: int) -> Tensor:
+    """Return which slots queries see that attend to the last `width` tokens, their own included.
+
+    visible: bool (b, q, w), all that each query may see.
+    """
+    behind = visible.flip(-1).cumsum(-1).flip(-1)  # visible tokens from a slot up to the query
+    return visible & (behind <= width)
+
+
+def chunked(visible: Tensor, width: int) -> Tensor:
+    """Return which slots queries see that attend to their own chunk of `width` tokens of the row.
+
+    visible: bool (b, q, w), all that each query may see.
+    """
+    index = visible.cumsum(-1) - 1  # of each visible token in its row; the last is the query's own
+    return visible & (index // width == index[..., -1:] // width)
+
+
+_NARROW = {SLIDING: sliding, CHUNKED: chunked}
+
+
+class LayerMasks:
+    """What the layers of a model attend to, by their type.
+
+    Attributes:
+        widths: to how many tokens the layers of a type attend; empty if all attend to all.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        config = model.config.get_text_config()
+        self.widths: dict[str, int] = {}
+        # With one entry under "", the model takes one mask for all its layers.
+        self._by_type: dict[str, Narrow | None] = {}
+        for kind in sorted(layer_types(config)):
+            width = read_setting(config, WIDTHS[kind]) if kind in WIDTHS else None
+            self._by_type[kind] = None
+            if width is not None:
+                self.widths[kind] = width
+                self._by_type[kind] = partial(_NARROW[kind], width=width)
+        if not self.widths:
+            self._by_type = {"": None}
+        elif not takes_mapping(model):
+            (only,) = self._by_type.values()
+            self._by_type = {"": only}
+
+    def masks(self, visible: Tensor, make: Callable[[Tensor], Tensor]) -> Any:
+        """Return the attention_mask of a forward: a mask, or one for each type of layer.
+
+        make: turns what is visible, bool (b, q, w), into a mask.
+        """
+        found = {}
+        for kind, narrow in self._by_type.items():
+            found[kind] = make(visible if narrow is None else narrow(visible))
+        return found.get("", found)
+
+
+@contextmanager
+def shrunk(model: PreTrainedModel, width: int) -> Iterator[None]:
+    """Let the model attend to `width` tokens at most where it attends to a window or a chunk."""
+    config = model.config.get_text_config()
+    before = {name: read_setting(config, name) for name in WIDTHS.values()}
+    try:
+        for name, value in before.items():
+            if value is not None:
+                setattr(config, name, min(value, width))
+        yield
+    finally:
+        for name, value in before.items():
+            if value is not None:
+                setattr(config, name, value)
+
+
+def takes_mapping(model: PreTrainedModel) -> bool:
+    """Return whether the model's forward takes a mask for each type of layer."""
+    parts = {type(each) for each in model.modules() if isinstance(each, PreTrainedModel)}
+    return any(_TAKES_MAPPING.search(inspect.getsource(part.forward)) for part in parts)
