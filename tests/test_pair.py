@@ -69,7 +69,6 @@ NEO |= {"attention_types": [[["global", "local"], 1]], "window_size": 8}
 DECODER_ONLY = "must be a decoder-only causal LM"
 LARGEST = "which scales by the largest position"
 REFUSED = {
-    "a state": (hf.Lfm2ForCausalLM, SIZES | {"layer_types": ["conv", "full_attention"]}, "conv"),
     "local layers under an older name": (hf.GPTNeoForCausalLM, NEO, "layers of type local"),
     "longrope": (hf.Phi3ForCausalLM, SIZES | LONG, f"rope_type='longrope', {LARGEST}"),
     "dynamic rope": (
@@ -95,6 +94,10 @@ LLAMA3 = rope("llama3", low_freq_factor=1.0, high_freq_factor=4.0, **SCALED)
 ACCEPTED = {
     "sliding window everywhere": (hf.MistralForCausalLM, SIZES | {"sliding_window": 16}),
     "sliding window in upper layers": (hf.Qwen2ForCausalLM, SIZES | SLIDING),
+    "convolutions": (
+        hf.Lfm2ForCausalLM,
+        SIZES | {"layer_types": ["conv", "full_attention"]},
+    ),
     "mistral without a window": (hf.MistralForCausalLM, SIZES | {"sliding_window": None}),
     "qwen2 with its window off": (hf.Qwen2ForCausalLM, SIZES | UNUSED),
     "qwen3 with its window off": (hf.Qwen3ForCausalLM, SIZES | HEADS | UNUSED),

@@ -121,7 +121,8 @@ class _Rerun:
         self._reported: dict[int, set[int]] = {}  # indices of each request
 
     def _make_cache(self, rows: int, slots: int) -> CachedModel:
-        return CachedModel(self._model, rows, slots, self._vocabulary)
+        columns = int(self._trace.meta["num_draft_tokens"])
+        return CachedModel(self._model, rows, slots, self._vocabulary, columns=columns)
 
     def deviations(self, places: Sequence[ExpectedKV]) -> Iterator[Deviation]:
         """Run the forwards and moves round by round; yield what deviates after each."""
@@ -189,6 +190,7 @@ class _Rerun:
         entries = which[order][place]
         visible = self._trace.index.visible(which[order])[place]  # (b, q, w)
         tokens = self._tensor(feeds["token"][entries])
+        valid = torch.from_numpy(np.arange(counts.max()) < counts[:, None])
         feed = Feed(
             rows=self._tensor(rows),
             requests=(),
@@ -197,7 +199,7 @@ class _Rerun:
             positions=self._tensor(feeds["position"][entries]),
             slots=self._tensor(feeds["slot"][entries]),
             visible=torch.from_numpy(visible).to(self._device),
-            valid=torch.ones_like(tokens, dtype=torch.bool),
+            valid=valid.to(self._device),
         )
         return feed, entries
 

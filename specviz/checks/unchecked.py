@@ -1,7 +1,7 @@
 """Which rules a record leaves open, because it lacks what they need.
 
 Contract: `unchecked` takes the header of a record and returns sentences. A run of specviz has none,
-unless layers attend to windows. Not known here: the rules.
+unless layers attend to windows or keep states. Not known here: the rules.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,6 +27,11 @@ def unchecked(meta: Mapping[str, Any]) -> list[str]:
             found.append(
                 f"mask ({model}): which of the visible tokens its layers with a window or a chunk "
                 "attend to is not recorded"
+            )
+        if model in meta.get("keeps_states", ()):
+            found.append(
+                f"states ({model}): from which states its convolutions or recurrences read on is "
+                "not recorded"
             )
     return found
 

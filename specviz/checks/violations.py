@@ -93,7 +93,7 @@ class Violations(list[Violation]):
 
     Attributes:
         unchecked: what was not checked and why; empty for a run that specviz recorded,
-            unless its layers attend to windows.
+            unless its layers attend to windows or keep states.
     """
 
     def __init__(self, found: Iterable[Violation] = (), unchecked: Iterable[str] = ()) -> None:

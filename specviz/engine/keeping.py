@@ -62,7 +62,9 @@ class Keeping(Reading):
         """Return the caches whose K/V is there from the first token on, between two rounds."""
         names = []
         for name, cache in self.caches.items():
+            # A draft model with states reads the text again: K/V alone does not bring them back.
             is_whole = cache.holds_kv and not isinstance(cache, WindowedModel)
+            is_whole = is_whole and cache.keeps_only_kv
             if name == "target" or (self.keep_draft and is_whole):
                 names.append(name)
         return names

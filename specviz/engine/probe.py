@@ -20,6 +20,7 @@ from specviz.engine.kv.attention import plain_masks, query_groups, takes_grouped
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.layer_masks import shrunk
+from specviz.engine.kv.states import find_mixers, without_limits
 from specviz.engine.models.compat import attention_of, input_device
 from specviz.engine.models.layers import describe, first_layers
 
@@ -72,7 +73,8 @@ def _judge(model: PreTrainedModel, conditions: tuple[object, ...]) -> str | None
     kind = (conditions, groups, describe(first_layers(model) or model, sizes=False))
     if kind in _passed:
         return None
-    with shrunk(model, SHRUNK):  # else a dozen tokens would all be in the window
+    # Else a dozen tokens would all be in the window, and prompts read otherwise than single tokens.
+    with shrunk(model, SHRUNK), without_limits(find_mixers(model)):
         problem = find_difference(model)
     if problem is None and (query_groups(model) > 1) == groups:
         _passed.append(kind)
@@ -124,7 +126,8 @@ def can_pack(model: PreTrainedModel) -> bool:
     """
     if model not in _can_pack:
         try:
-            _can_pack[model] = takes_grouped(model) and _packs_exactly(model)
+            packs = takes_grouped(model) and not find_mixers(model)  # rows have their own states
+            _can_pack[model] = packs and _packs_exactly(model)
         except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception:  # a class that does not hand keywords on may fail in any way

@@ -17,6 +17,8 @@ from specviz.engine.graphs import CudaGraphs, PhaseGraphs, part_not_captured
 from specviz.engine.head_probe import check_head
 from specviz.engine.heads import DraftHead
 from specviz.engine.kv.attention import attending
+from specviz.engine.kv.deterministic import FixedModel
+from specviz.engine.kv.windowed import WindowedModel
 from specviz.engine.loop import run_rounds
 from specviz.engine.meter import Meter
 from specviz.engine.models.compat import check_mode
@@ -201,8 +203,41 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
     )
     # All checks come before the first forward, so that a bad argument costs no time.
     drafter.check(run.task)
+    check_states(run)
     speed_up(run)
     return run
+
+
+def check_states(run: Run) -> None:
+    """Raise ValueError if a model's layers keep states and an option does not allow for them."""
+    caches = run.state.caches
+    keeping = {name for name, cache in caches.items() if cache.keeps_states}
+    options = run.options
+    reasons = {
+        f"drafter={run.drafter.name!r} proposes trees, each node of which would need the state of "
+        "its own parent; pass drafter='model'": run.drafter.branches,
+        "compile=True compiles forwards that read all tokens of a row at once, and states are read "
+        "token by token; pass compile=False": options.compile,
+        "lanes=2 runs a model in two threads, and states are read through the modules that both "
+        "would share; pass lanes=1": options.lanes > 1,
+    }
+    for name, cache in caches.items():
+        if options.lanes > 1 and not cache.keeps_only_kv and not cache.keeps_states:
+            raise ValueError(
+                f"lanes=2 hands K/V from lane to lane, and {name}={type(cache.model).__name__} has "
+                "indexers, whose keys stay behind; pass lanes=1"
+            )
+    for name in sorted(keeping):
+        own = {
+            "deterministic=True fills rows up with tokens that would change their states; "
+            "pass deterministic=False": isinstance(caches[name], FixedModel),
+            "draft_window lets the draft read from the middle of a text, where it has no state; "
+            "pass draft_window=None": isinstance(caches[name], WindowedModel),
+        }
+        for reason, applies in (reasons | own).items():
+            if applies:
+                model = type(caches[name].model).__name__
+                raise ValueError(f"{name}={model} has layers with states, and {reason}")
 
 
 def check_pair(pair: object) -> None:
@@ -252,6 +287,8 @@ def why_not_captured(run: Run) -> str | None:
         return "deterministic=True computes in pieces that the host cuts"
     if run.state.fault is not None:
         return "a fault is injected"
+    if any(cache.keeps_states for cache in run.state.caches.values()):
+        return "layers with states read a row's tokens one by one"
     if run.state.levers.slab_block is not None:
         return "slabs that grow do not stay in place"
     parts = (("strategy", run.strategy), ("drafter", run.drafter), ("selector", run.selector))

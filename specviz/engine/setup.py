@@ -49,7 +49,17 @@ def make_state(
     wanted = drafter.features(pair)
     if wanted is not None:
         features = FeatureStore(wanted, rows, size, pair.target.dtype, pair.device)
-    caches = _make_caches(pair, options, drafter, chooser, rows, slots, longest, features)
+    caches = _make_caches(
+        pair,
+        options,
+        drafter,
+        chooser,
+        rows=rows,
+        slots=slots,
+        columns=columns,
+        longest=longest,
+        features=features,
+    )
     return State(
         batch=Batch(rows, size, pair.device, keeps_drafts=not drafter.rereads_drafts),
         layout=strategy.layout(rows, slots, columns, pair.device, pair.max_positions),
@@ -74,8 +84,10 @@ def _make_caches(
     options: Options,
     drafter: Drafter,
     chooser: Chooser,
+    *,
     rows: int,
     slots: int,
+    columns: int,
     longest: int,
     features: FeatureStore | None,
 ) -> dict[str, CachedModel]:
@@ -104,7 +116,9 @@ def _make_caches(
             caches[name] = FixedModel(model, rows, slots, pair.vocabulary_size, shape)
         else:
             block = levers.slab_block
-            caches[name] = CachedModel(model, rows, slots, pair.vocabulary_size, block)
+            caches[name] = CachedModel(
+                model, rows, slots, pair.vocabulary_size, block, columns=columns
+            )
     return caches
 
 

@@ -99,6 +99,7 @@ def header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
     widths = {name: cache.layer_widths for name, cache in caches.items() if cache.layer_widths}
     return drafter | {
         "layer_widths": widths,
+        "keeps_states": [name for name, cache in caches.items() if cache.keeps_states],
         "strategy": run.strategy.name,
         "strategy_options": run.strategy.options,
         "valid": run.promises,

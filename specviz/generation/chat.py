@@ -73,6 +73,7 @@ class Chat:
         self.pair = pair
         self.result: Result | None = None
         self._budget = memory_budget
+        self._keep = keep
         self._options = options
         self._store = None if keep == "none" else KVStore(prompts_only=keep == "prompt")
         self._histories: dict[str, list[int]] = {}
@@ -150,6 +151,12 @@ class Chat:
             options = replace(options, **planned.options)
             limit = planned.budget_bytes - planned.peak_bytes
         run = make_run(self.pair, prompts, options)
+        if self._store is not None and not run.state.caches["target"].keeps_only_kv:
+            raise ValueError(
+                f"keep={self._keep!r} keeps K/V between turns, and target="
+                f"{type(self.pair.target).__name__} has layers with states or indexers, which are "
+                "not kept; pass keep='none'"
+            )
         check_memory(run)
         run.try_models()
         if self._store is not None:

@@ -37,6 +37,7 @@ _LATER = {
     "branches": bool,
     "missing": list,
     "layer_widths": dict,
+    "keeps_states": list,
 }
 
 

@@ -159,6 +159,11 @@ def _draft_everywhere(
     text = torch.tensor([*prompt, *output], device=pair.device)
     slots = len(text) + POSITIONS * (depth - 1)
     cache = CachedModel(pair.draft, 1, slots, pair.vocabulary_size)
+    if cache.keeps_states:
+        raise ValueError(
+            f"draft={type(pair.draft).__name__} has layers with states, so it cannot draft "
+            "from all positions of a text in one forward; choose a draft whose layers attend"
+        )
     index = torch.arange(len(text), device=pair.device)
     causal = index <= index[:, None]
     logits = cache.forward(_feed(text, index, index, causal))[0]  # (T_all, V)

@@ -19,7 +19,12 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from specviz.engine.kv.packing import Packing
-from specviz.engine.models.compat import OWN_ATTENTION, attention_of, read_setting
+from specviz.engine.models.compat import (
+    OWN_ATTENTION,
+    attention_of,
+    read_setting,
+    selects_tokens,
+)
 
 # Keyword under which models hand the places of packed queries on to the attention.
 PACKED = "specviz_packed"
@@ -108,7 +113,9 @@ def takes_grouped(model: PreTrainedModel) -> bool:
 
     The model must be set to sdpa and support attention backends. Others get an ordinary mask.
     """
-    return attention_of(model) == "sdpa" and bool(model._supports_attention_backend)
+    # Layers that select tokens mask the others with sdpa and eager attention alone.
+    supports = bool(model._supports_attention_backend) and not selects_tokens(model)
+    return attention_of(model) == "sdpa" and supports
 
 
 def attends_grouped(model: PreTrainedModel) -> bool:

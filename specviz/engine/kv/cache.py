@@ -31,10 +31,15 @@ from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.layer_masks import LayerMasks
 from specviz.engine.kv.moves import Move, move
 from specviz.engine.kv.packing import Packing, find_packing, is_worth_packing
-from specviz.engine.kv.slabs import Access, SlabCache
+from specviz.engine.kv.slabs import Access, SlabLayer, cache_class
+from specviz.engine.kv.states import Steps, find_mixers, stepping
+from specviz.engine.models.compat import read_setting, selects_tokens
 
 # What a prefill on a CPU costs beside its tokens, as a number of tokens: docs/results.md.
 FORWARD_TOKENS = 64
+# How many more states a row keeps than it drafts tokens: those before the first token that a round
+# reads. A draft model reads the last token but one again.
+MORE_STATES = 4
 
 
 class CachedModel:
@@ -48,7 +53,8 @@ class CachedModel:
         holds_kv: whether there is any K/V to keep; some draft heads have none.
         packs: when `forward` leaves the filling of a feed out: "never", "worth" (where that saves
             time) or "always"; see `packing`.
-        cache: the slabs; with a `block`, they grow by so many slots.
+        cache: the slabs; with a `block`, they grow by so many slots. Layers with states keep those
+            of a row's last `columns` tokens and a few more.
         chain_length: the forwards of a `run_chain`; None where chains are not compiled.
     """
 
@@ -59,19 +65,28 @@ class CachedModel:
         slots: int,
         vocabulary: int | None = None,
         block: int | None = None,
+        *,
+        columns: int = 0,
     ) -> None:
-        num_layers = model.config.get_text_config().num_hidden_layers
+        config = model.config.get_text_config()
+        num_layers = config.num_hidden_layers
         self.model = model
         self.rows = rows
         self.slots = slots
         self.vocabulary = vocabulary
-        self.cache = SlabCache(num_layers, rows, slots, block)
+        self._layer_masks = LayerMasks(model)
+        kinds: list[tuple[str, int]] = []
+        self._mixers = find_mixers(model) if self._layer_masks.has_states else []
+        if self._mixers:
+            states = read_setting(config, "number_of_conv_states") or 1
+            kinds = [(kind, states) for kind in config.layer_types]
+        make = cache_class(model)
+        self.cache = make(num_layers, rows, slots, block, kinds, depth=columns + MORE_STATES)
         self.log: list[Feed | list[Move]] | None = None
         self.kept: Tensor | None = None
         self.holds_kv = True
         self.packs = "never"
         self._grouped = takes_grouped(model)
-        self._layer_masks = LayerMasks(model)
         self._call: Callable[..., Any] = model
         self._chain: CompiledChain | None = None
         self.chain_length: int | None = None
@@ -118,6 +133,16 @@ class CachedModel:
         return self._layer_masks.widths
 
     @property
+    def keeps_states(self) -> bool:
+        """Whether layers keep states, as convolutions and recurrences do."""
+        return bool(self._mixers)
+
+    @property
+    def keeps_only_kv(self) -> bool:
+        """Whether `held` returns all that is needed to go on: no states, no keys of an indexer."""
+        return not self._mixers and not selects_tokens(self.model)
+
+    @property
     def bytes_per_slot(self) -> int:
         """Bytes of K and V in one slot, over all layers; 0 before the first forward."""
         return sum(slab[0, 0].numel() * slab.element_size() for slab in self._slabs())
@@ -139,7 +164,7 @@ class CachedModel:
             arguments |= self._pack(feed, packing)
         if select is not None:
             arguments["output_hidden_states"] = True
-        with self._attending():
+        with self._attending(), stepping(self._mixers, self.cache):
             output = self._call(**arguments)
         kept = None if select is None else self._select(select, output.hidden_states)
         # Ids beyond V are padding of the embedding, which must never be chosen.
@@ -176,9 +201,12 @@ class CachedModel:
             self.forward(feed, select=select)
             return
         arguments = self._arguments(feed, dense=False)
+        if self._mixers:
+            counts = feed.valid.sum(1).tolist()
+            self.cache.steps = replace(self.cache.steps, counts=counts)
         if select is not None:
             arguments["output_hidden_states"] = True
-        with self._attending():
+        with self._attending(), stepping(self._mixers, self.cache):
             # Without the LM head: a prompt's logits are (q, V), and none of them is needed.
             output = self.model.base_model(**arguments)
         self.kept = None if select is None else self._select(select, output.hidden_states)
@@ -220,11 +248,11 @@ class CachedModel:
         self.cache.restore(row, slots, pairs)
 
     def _slabs(self) -> list[Tensor]:
-        """Return the slabs that are allocated: keys, then values, layer by layer."""
+        """Return the slabs that are allocated, layer by layer."""
         slabs = []
         for layer in self.cache.layers:
-            if layer.is_initialized:
-                slabs += [layer.keys, layer.values]
+            if isinstance(layer, SlabLayer):
+                slabs += layer.slabs
         return slabs
 
     def _note(self, entry: Feed | list[Move]) -> None:
@@ -262,6 +290,7 @@ class CachedModel:
         # The model passes K/V of each layer to the cache, but not where it belongs.
         # Attention code of a class's own may take views of K/V, which need contiguous memory.
         own = not self.model._supports_attention_backend
+        self.cache.steps = Steps(feed.rows, feed.indices, None)
         self.cache.access = Access(feed.rows, feed.slots, window, dense, feed.order, own)
         return {
             "input_ids": feed.tokens,
@@ -299,7 +328,7 @@ class CachedModel:
         return additive_mask(visible[:, None], self._dtype, torch.finfo(self._dtype).min)
 
     def release(self) -> None:
-        """Free the slabs, where none of their K/V is needed again."""
+        """Free the slabs and states, where none of them is needed again."""
         self.cache.release()
 
     def zero_nonfinite(self, rows: Sequence[int]) -> None:
@@ -316,3 +345,10 @@ class CachedModel:
         self._note(list(moves))
         self.cache.make_room(max(move.to_slot + move.length for move in moves))
         move(self._slabs(), moves)
+        pairs = sorted(
+            {(each.from_row, each.to_row) for each in moves if each.from_row != each.to_row}
+        )
+        if pairs and self._mixers:
+            from_rows, to_rows = torch.tensor(pairs, device=self.model.device).T
+            for layer in self.cache.state_layers:
+                layer.move(from_rows, to_rows)

@@ -15,7 +15,16 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specviz.engine.models.compat import CHUNKED, SLIDING, WIDTHS, layer_types, read_setting
+from specviz.engine.models.compat import (
+    CHUNKED,
+    FULL,
+    HYBRIDS,
+    SLIDING,
+    STATES,
+    WIDTHS,
+    layer_types,
+    read_setting,
+)
 
 Narrow = Callable[[Tensor], Tensor]
 # How a forward asks whether it was given a mask for each type of layer.
@@ -55,15 +64,22 @@ class LayerMasks:
         self.widths: dict[str, int] = {}
         # With one entry under "", the model takes one mask for all its layers.
         self._by_type: dict[str, Narrow | None] = {}
-        for kind in sorted(layer_types(config)):
+        types = layer_types(config)
+        self.has_states = bool(types & (STATES | HYBRIDS))
+        if self.has_states:
+            types |= {FULL}
+        for kind in sorted(types - STATES):
             width = read_setting(config, WIDTHS[kind]) if kind in WIDTHS else None
+            if kind == "hybrid_sliding":
+                width = read_setting(config, WIDTHS[SLIDING])
             self._by_type[kind] = None
             if width is not None:
                 self.widths[kind] = width
-                self._by_type[kind] = partial(_NARROW[kind], width=width)
-        if not self.widths:
+                self._by_type[kind] = partial(_NARROW.get(kind, sliding), width=width)
+        # Where layers keep states, models take a mapping.
+        if not self.has_states and not self.widths:
             self._by_type = {"": None}
-        elif not takes_mapping(model):
+        elif not self.has_states and not takes_mapping(model):
             (only,) = self._by_type.values()
             self._by_type = {"": only}
 
@@ -72,9 +88,15 @@ class LayerMasks:
 
         make: turns what is visible, bool (b, q, w), into a mask.
         """
-        found = {}
+        found: dict[str, Tensor | None] = {}
+        whole = None
         for kind, narrow in self._by_type.items():
-            found[kind] = make(visible if narrow is None else narrow(visible))
+            if narrow is not None:
+                found[kind] = make(narrow(visible))
+            else:
+                found[kind] = whole = make(visible) if whole is None else whole
+        if self.has_states:
+            found |= dict.fromkeys(STATES)
         return found.get("", found)
 
 

@@ -1,16 +1,20 @@
-"""Slabs: the tensors that hold a model's K/V.
+"""Slabs: the tensors that hold a model's K/V, and the cache that holds them and all states.
 
-Contract: this is the only file that touches the cache classes of transformers. A slab holds one
-layer's keys (or values) as (R rows, T slots, H heads, D). Not known here: models and masks.
+Contract: with `states`, this is the only file that touches the cache classes of transformers. A
+slab holds one layer's keys (or values) as (R rows, T slots, H heads, D). Not known here: masks.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
+
+from specviz.engine.kv.states import StateLayer, Steps
+from specviz.engine.models.compat import HYBRIDS, STATES
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,13 @@ class SlabLayer(CacheLayerMixin):
         super().__init__()
         self.rows = rows
         self.slots = slots
+        self.indexer: Tensor | None = None
+
+    @property
+    def slabs(self) -> list[Tensor]:
+        """Those that are allocated: keys, values and, where there are any, the indexer's keys."""
+        found = [self.keys, self.values] if self.is_initialized else []
+        return found if self.indexer is None else [*found, self.indexer]
 
     def grow(self, slots: int) -> None:
         """Let the slabs have `slots` slots; those that there are keep what they hold."""
@@ -78,6 +89,8 @@ class SlabLayer(CacheLayerMixin):
             # One after the other, so that only one is there twice at a time.
             self.keys = self._grown(self.keys, slots)
             self.values = self._grown(self.values, slots)
+        if self.indexer is not None:
+            self.indexer = self._grown(self.indexer, slots)
         self.slots = slots
 
     def _grown(self, slab: Tensor, slots: int) -> Tensor:
@@ -99,6 +112,7 @@ class SlabLayer(CacheLayerMixin):
         if self.is_initialized:
             del self.keys, self.values
             self.is_initialized = False
+        self.indexer = None
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         # Some models' values have another depth than their keys.
@@ -131,6 +145,18 @@ class SlabLayer(CacheLayerMixin):
             found.append(seen.contiguous() if access.contiguous else seen)
         return found[0], found[1]
 
+    def update_indexer(self, keys: Tensor, access: Access) -> Tensor:
+        """Write the keys (b, q, D) by which a layer selects tokens; return those attended to."""
+        if self.indexer is None:
+            self.indexer = self._zeros(keys, self.slots, 1, keys.shape[2])
+        rows = access.rows[:, None]
+        self.indexer[access.writing if access.writing is not None else rows, access.slots] = keys[
+            :, :, None
+        ]
+        if access.order is not None:
+            return self.indexer[rows, access.order][:, :, 0]
+        return self.indexer[access.rows, : access.window, 0]
+
     # What transformers asks a cache layer. The answers do not matter: masks and positions are
     # passed to every forward.
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -146,6 +172,20 @@ class SlabLayer(CacheLayerMixin):
         return self.slots
 
 
+class HybridLayer(StateLayer, SlabLayer):
+    """K/V and states of one layer."""
+
+    is_initialized: bool
+
+    def __init__(self, rows: int, slots: int, depth: int, number_of_states: int) -> None:
+        SlabLayer.__init__(self, rows, slots)
+        StateLayer.__init__(self, rows, depth, number_of_states)
+
+    def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
+        kind = SlabLayer if args else StateLayer
+        kind.lazy_initialization(self, *args, **kwargs)
+
+
 class SlabCache(Cache):
     """All layers' slabs. `access` is set before a forward, because `update` only gets the layer.
 
@@ -155,12 +195,65 @@ class SlabCache(Cache):
     """
 
     access: Access
+    steps: Steps
 
-    def __init__(self, num_layers: int, rows: int, slots: int, block: int | None = None) -> None:
+    def __init__(
+        self,
+        num_layers: int,
+        rows: int,
+        slots: int,
+        block: int | None = None,
+        kinds: Sequence[tuple[str, int]] = (),
+        depth: int = 0,
+    ) -> None:
         now = slots if block is None else min(block, slots)
-        super().__init__(layers=[SlabLayer(rows, now) for _ in range(num_layers)])
+        layers: list[Any] = []
+        for number in range(num_layers):
+            kind, states = kinds[number] if kinds else ("", 1)
+            if kind in STATES:
+                layers.append(StateLayer(rows, depth, states))
+            elif kind in HYBRIDS:
+                layers.append(HybridLayer(rows, now, depth, states))
+            else:
+                layers.append(SlabLayer(rows, now))
+        Cache.__init__(self, layers=layers)  # a subclass may have a parent that takes none
         self.most = slots
         self.block = block
+
+    @property
+    def state_layers(self) -> list[StateLayer]:
+        """The layers that keep states."""
+        return [layer for layer in self.layers if isinstance(layer, StateLayer)]
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        self.layers[layer_idx].asked.add(("conv_states", state_idx))
+        return super().get_conv_state(layer_idx, state_idx)
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        self.layers[layer_idx].asked.add(("recurrent_states", state_idx))
+        return super().get_recurrent_state(layer_idx, state_idx)
+
+    def update_conv_state(
+        self, conv_states: Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
+    ) -> Tensor:
+        self.layers[layer_idx].asked.add(("conv_states", state_idx))
+        return super().update_conv_state(conv_states, layer_idx, state_idx, **kwargs)
+
+    def update_recurrent_state(
+        self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
+    ) -> Tensor:
+        self.layers[layer_idx].asked.add(("recurrent_states", state_idx))
+        return super().update_recurrent_state(recurrent_states, layer_idx, state_idx, **kwargs)
+
+    def update_indexer(self, keys: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Tensor:
+        found: Tensor = self.layers[layer_idx].update_indexer(keys, self.access.on(keys.device))
+        return found
+
+    def get_linear_cache(self, layer_idx: int) -> Tensor | None:
+        return self.get_recurrent_state(layer_idx)
+
+    def set_linear_cache(self, layer_idx: int, linear_cache: Tensor) -> None:
+        self.update_recurrent_state(linear_cache, layer_idx)
 
     def hide_from_compiler(self) -> None:
         """Let torch.compile leave writes out of what it compiles."""
@@ -172,7 +265,7 @@ class SlabCache(Cache):
             return
         wanted = min(-(-slots // self.block) * self.block, self.most)
         for layer in self.layers:
-            if layer.slots < wanted:
+            if isinstance(layer, SlabLayer) and layer.slots < wanted:
                 layer.grow(wanted)
 
     def restore(self, row: int, slots: Tensor, states: Sequence[tuple[Tensor, Tensor]]) -> None:
@@ -186,9 +279,12 @@ class SlabCache(Cache):
             layer.values[row, slots.to(values.device)] = values
 
     def release(self) -> None:
-        """Free all slabs."""
+        """Free all slabs and states."""
         for layer in self.layers:
-            layer.release()
+            if isinstance(layer, SlabLayer):
+                layer.release()
+        for states in self.state_layers:
+            states.forget()
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -196,6 +292,14 @@ class SlabCache(Cache):
         return self.layers[layer_idx].update(
             key_states, value_states, self.access.on(key_states.device)
         )
+
+
+def cache_class(model: nn.Module) -> type[SlabCache]:
+    """Return SlabCache, made a subclass of the cache that the model's own file asks for."""
+    own = getattr(sys.modules.get(type(model).__module__), "MiniMaxCache", None)
+    if own is None:
+        return SlabCache
+    return type("SlabCache", (SlabCache, own), {"linear_cache": ()})
 
 
 def plain_cache(states: Sequence[tuple[Tensor, Tensor]] = ()) -> DynamicCache:

@@ -4,6 +4,8 @@ Contract: reads configurations and signatures. Not known here: weights.
 """
 
 import inspect
+import sys
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,6 +23,10 @@ _POSITION_LIMITS = ("max_position_embeddings", "keep_window_size", "floor_scale"
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 # The setting that says to how many tokens a layer of a type attends.
+STATES = {"conv", "linear_attention"}  # layers that keep a state instead of K/V
+HYBRIDS = {"hybrid", "hybrid_sliding"}  # layers that keep both
+INDEXED = "indexed_attention"  # layers that select tokens by keys of their own
+_NOTHING = {"mlp", "moe"}
 WIDTHS = {SLIDING: "sliding_window", CHUNKED: "attention_chunk_size"}
 
 
@@ -112,12 +118,13 @@ def _check_attention(name: str, model: PreTrainedModel) -> None:
             f"{name} has alibi=True, which counts columns where each row of a batch needs its own "
             "position_ids; choose a model with rotary or learned positions"
         )
-    others = sorted(layer_types(config) - {FULL, *WIDTHS})
+    others = sorted(layer_types(config) - {FULL, INDEXED, *WIDTHS, *STATES, *HYBRIDS, *_NOTHING})
     if others:
         raise ValueError(
             f"{name} has layers of type {', '.join(others)}, which specviz cannot keep in step "
             "yet; choose a model whose layers attend to all tokens, to a window or to a chunk"
         )
+    _check_states(name, model)
     for rope_type in _rope_types(model):
         if any(kind in rope_type for kind in _BATCH_DEPENDENT_ROPE):
             raise ValueError(
@@ -125,6 +132,37 @@ def _check_attention(name: str, model: PreTrainedModel) -> None:
                 "batch, so a row's text would depend on the other rows; choose a model with "
                 "another rope_type (default, linear, yarn, llama3)"
             )
+
+
+def _check_states(name: str, model: PreTrainedModel) -> None:
+    """Raise ValueError if layers keep or count something where each row would need its own."""
+    reason = None
+    if any("recurrent_states" in vars(module) for module in model.modules()):
+        reason = "keeps states in its modules and not in the cache, so rows cannot be kept apart"
+    elif _asks(model, ".get_query_offset("):
+        reason = "counts distances from one place that it asks the cache for, the same for all rows"
+    elif _asks(model, ".indexer_position_ids"):
+        reason = "asks the cache for the positions of all its keys, which specviz does not keep"
+    if reason is not None:
+        raise ValueError(f"{name} {reason}; choose another model, such as Qwen3NextForCausalLM")
+
+
+def _asks(model: PreTrainedModel, what: str) -> bool:
+    """Return whether the file of the model's class has this text."""
+    return what in _source(type(model).__module__)
+
+
+@cache
+def _source(module: str) -> str:
+    try:
+        return inspect.getsource(sys.modules[module])
+    except (OSError, TypeError):  # a class that was typed in has no file
+        return ""
+
+
+def selects_tokens(model: PreTrainedModel) -> bool:
+    """Return whether layers select tokens by keys of their own."""
+    return _asks(model, ".update_indexer(")
 
 
 def attention_of(model: PreTrainedModel) -> str:
