@@ -88,7 +88,9 @@ class StateLayer(LinearAttentionLayer):
 
     def keep(self, rows: Tensor, indices: Tensor) -> None:
         """Keep what the mixer has left as the states after these tokens (b,)."""
-        for kind, i in self.asked:
+        # Mixers of transformers before 5.23 read a layer's only states without asking the cache.
+        only = {("conv_states", 0), ("recurrent_states", 0)}
+        for kind, i in self.asked if self.number_of_states > 1 else only:
             state = getattr(self, kind)[i]
             if state is None:
                 continue
