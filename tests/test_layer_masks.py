@@ -1,6 +1,7 @@
 """Layers that attend to a window or a chunk: masks by rank, and texts in ragged batches."""
 
 import copy
+import dataclasses
 from functools import cache
 from typing import Any
 
@@ -9,15 +10,17 @@ import pytest
 import tiny_models
 import torch
 from conftest import NEW_TOKENS, check_refusal, generate, generate_alone, make_prompts
-from families import perturbed
+from families import judge, perturbed
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import specviz as sv
 from specviz.engine import probe
 from specviz.engine.kv.layer_masks import LayerMasks, chunked, shrunk, sliding
+from specviz.engine.models.compat import FULL, SLIDING, layer_types
 
 WIDTH = 8  # of the windows and chunks of `tiny_models`
 FAMILIES = ("gemma3_text", "mistral", "llama4_text", "gpt_oss")
+OFF_BY_DEFAULT = ("phi3", "starcoder2", "mixtral", "phimoe", "ministral3", "qwen2_moe", "qwen3_moe")
 STRATEGIES = ("inplace", "eqspec", "exspec", "masking", "rollback")
 TREE = sv.drafter("tree", children=2, depth=3)
 
@@ -127,3 +130,26 @@ def test_layers_that_read_the_k_v_of_others() -> None:
     target: PreTrainedModel = AutoModelForCausalLM.from_config(config).eval()
     result = generate(sv.Pair(target, perturbed(target)), make_prompts(), max_new_tokens=NEW_TOKENS)
     assert result.tokens == generate_alone(target, make_prompts(), NEW_TOKENS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["phi3", "starcoder2", "mixtral", "phimoe", "ministral3", "qwen2_moe", "qwen3_moe", "qwen3"],
+)
+def test_windows_that_are_off_by_default(name: str) -> None:
+    changes = {"sliding_window": WIDTH, "use_sliding_window": True, "layer_types": [SLIDING, FULL]}
+    config_class = tiny_models.families()[name]
+    known = {field.name for field in dataclasses.fields(config_class)}
+    used = {key: value for key, value in changes.items() if key in known}
+    assert SLIDING in layer_types(tiny_models.make_config(config_class, **used))
+    assert judge(name, "eager", **used).outcome == "exact"
+
+
+def test_what_an_indexer_selects_is_not_recorded() -> None:
+    result = generate(pair_of("deepseek_v32"), make_prompts()[:3], max_new_tokens=4, record=True)
+    found = sv.check_invariants(result.trace)
+    assert not found
+    assert found.unchecked[0].startswith(
+        "mask (target): which of the visible tokens its layers sel"
+    )

@@ -20,7 +20,6 @@ from specviz.engine.kv import cache as cache_file
 from specviz.engine.kv.states import StateLayer, find_mixers, without_limits
 
 CHANGES: dict[str, dict[str, Any]] = {
-    "lfm2": {"layer_types": ["conv", "full_attention"]},
     "bamba": {"time_step_limit": (0.6, 0.7)},
 }
 FAMILIES = ("lfm2", "qwen3_next", "jamba")
@@ -202,3 +201,19 @@ def test_a_chat_keeps_no_states() -> None:
     history = talk.tokens("ann")
     (expected,) = generate_alone(target_of("lfm2"), [history[:-4]], 4)
     assert history[-4:] == expected
+
+
+def test_forwards_that_others_have_put_onto_mixers_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As accelerate does for models that are spread over devices."""
+    pair = pair_of("lfm2")
+    calls = []
+    for mixer in find_mixers(pair.target):
+        own = mixer.forward
+        monkeypatch.setattr(
+            mixer, "forward", lambda *args, own=own, **named: calls.append(1) or own(*args, **named)
+        )
+        assert "forward" in vars(mixer)
+    result = generate(pair, make_prompts()[:3], max_new_tokens=4)
+    assert calls
+    assert all("forward" in vars(mixer) for mixer in find_mixers(pair.target))
+    assert result.tokens == generate_alone(pair.target, make_prompts()[:3], 4)

@@ -108,6 +108,7 @@ SPECIAL: dict[str, dict[str, Any]] = LATENT | {
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "granitemoehybrid": MAMBA_HEADS | {"layer_types": ["linear_attention", "full_attention"]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "lfm2": {"layer_types": ["conv", "full_attention"]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "longcat_flash": {"num_key_value_heads": 4, "zero_expert_num": 2, "moe_topk": 2},
     "mamba2": {"num_heads": 8, "state_size": 8},

@@ -10,6 +10,12 @@ from typing import Any
 from specviz.record.missing import MISSING, missing_in
 from specviz.record.schema import MODELS
 
+# What the engine does for some kinds of layers, and records of no run.
+_UNRECORDED = {
+    "windows": "mask ({}): which of the visible tokens its layers with a window or a chunk read",
+    "selection": "mask ({}): which of the visible tokens its layers select",
+    "states": "states ({}): from which states its convolutions or recurrences read on",
+}
 _LAYOUT = ("feeds", "slots", "visible")
 
 
@@ -23,16 +29,9 @@ def unchecked(meta: Mapping[str, Any]) -> list[str]:
         if reasons:
             found.append(f"{what}: {MISSING[reasons[0]]} not logged")
     for model in MODELS:
-        if meta.get("layer_widths", {}).get(model):
-            found.append(
-                f"mask ({model}): which of the visible tokens its layers with a window or a chunk "
-                "attend to is not recorded"
-            )
-        if model in meta.get("keeps_states", ()):
-            found.append(
-                f"states ({model}): from which states its convolutions or recurrences read on is "
-                "not recorded"
-            )
+        for kind, what in _UNRECORDED.items():
+            if f"{kind}.{model}" in meta.get("unrecorded", ()):
+                found.append(f"{what.format(model)} is not recorded")
     return found
 
 

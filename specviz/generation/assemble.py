@@ -96,10 +96,9 @@ def header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "draft_kv": run.drafter.draft_kv,
         "branches": run.drafter.branches,
     }
-    widths = {name: cache.layer_widths for name, cache in caches.items() if cache.layer_widths}
+    unrecorded = [f"{kind}.{name}" for name, cache in caches.items() for kind in cache.unrecorded]
     return drafter | {
-        "layer_widths": widths,
-        "keeps_states": [name for name, cache in caches.items() if cache.keeps_states],
+        "unrecorded": unrecorded,
         "strategy": run.strategy.name,
         "strategy_options": run.strategy.options,
         "valid": run.promises,

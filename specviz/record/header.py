@@ -36,8 +36,7 @@ _LATER = {
     "draft_kv": str,
     "branches": bool,
     "missing": list,
-    "layer_widths": dict,
-    "keeps_states": list,
+    "unrecorded": list,
 }
 
 

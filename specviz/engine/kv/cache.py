@@ -128,9 +128,14 @@ class CachedModel:
         return FORWARD_TOKENS if self.model.device.type == "cpu" else None
 
     @property
-    def layer_widths(self) -> dict[str, int]:
-        """To how many tokens layers attend, by their type; empty if all attend to all."""
-        return self._layer_masks.widths
+    def unrecorded(self) -> list[str]:
+        """What layers read beyond what a `Feed` says: "windows", "selection", "states"."""
+        found = {
+            "windows": self._layer_masks.widths,
+            "selection": selects_tokens(self.model),
+            "states": self.keeps_states,
+        }
+        return [kind for kind, applies in found.items() if applies]
 
     @property
     def keeps_states(self) -> bool:

@@ -5,7 +5,6 @@ slots, so that padding, holes and trees change nothing. K/V stays in full slabs,
 is taken back as in any other layer. Not known here: layouts.
 """
 
-import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from specviz.engine.kv.states import source_of
 from specviz.engine.models.compat import (
     CHUNKED,
     FULL,
@@ -80,8 +80,12 @@ class LayerMasks:
         if not self.has_states and not self.widths:
             self._by_type = {"": None}
         elif not self.has_states and not takes_mapping(model):
-            (only,) = self._by_type.values()
-            self._by_type = {"": only}
+            if len(self._by_type) > 1:
+                raise ValueError(
+                    f"its layers are of {' and '.join(self._by_type)}, and its forward takes one "
+                    "mask for all"
+                )
+            self._by_type = {"": next(iter(self._by_type.values()))}
 
     def masks(self, visible: Tensor, make: Callable[[Tensor], Tensor]) -> Any:
         """Return the attention_mask of a forward: a mask, or one for each type of layer.
@@ -119,4 +123,4 @@ def shrunk(model: PreTrainedModel, width: int) -> Iterator[None]:
 def takes_mapping(model: PreTrainedModel) -> bool:
     """Return whether the model's forward takes a mask for each type of layer."""
     parts = {type(each) for each in model.modules() if isinstance(each, PreTrainedModel)}
-    return any(_TAKES_MAPPING.search(inspect.getsource(part.forward)) for part in parts)
+    return any(_TAKES_MAPPING.search(source_of(part.forward)) for part in parts)

@@ -118,32 +118,38 @@ def find_mixers(model: nn.Module) -> list[nn.Module]:
     found = []
     for module in model.modules():
         kind: Any = type(module)
-        if _keeps_state(kind):
+        if _ASKS.search(source_of(kind)):
             found.append(module)
     return found
 
 
 @cache
-def _keeps_state(kind: type) -> bool:
-    if kind.__module__.startswith("torch."):
-        return False
+def source_of(code: Any) -> str:
+    """Return the source of a class or function of a model; "" where it has no file."""
+    if code.__module__.startswith("torch."):
+        return ""
     try:
-        return bool(_ASKS.search(inspect.getsource(kind)))
-    except (OSError, TypeError):  # a class that was typed in has no file
-        return False
+        return inspect.getsource(code)
+    except (OSError, TypeError):
+        return ""
 
 
 @contextmanager
 def stepping(mixers: Sequence[nn.Module], cache: Any) -> Iterator[None]:
     """Let the mixers read their tokens as `cache.steps` says, inside the context."""
+    # Libraries that spread a model over devices leave forwards of their own on its modules.
+    before = [vars(mixer).get("forward") for mixer in mixers]
     for mixer in mixers:
         mixer.forward = _stepped(mixer.forward, cache, int(mixer.layer_idx))  # type: ignore[arg-type]
     try:
         with without_limits(mixers):
             yield
     finally:
-        for mixer in mixers:
-            del mixer.forward
+        for mixer, own in zip(mixers, before, strict=True):
+            if own is None:
+                del mixer.forward
+            else:
+                mixer.forward = own
 
 
 @contextmanager
