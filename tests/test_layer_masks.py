@@ -20,7 +20,6 @@ from specviz.engine.models.compat import FULL, SLIDING, layer_types
 
 WIDTH = 8  # of the windows and chunks of `tiny_models`
 FAMILIES = ("gemma3_text", "mistral", "llama4_text", "gpt_oss")
-OFF_BY_DEFAULT = ("phi3", "starcoder2", "mixtral", "phimoe", "ministral3", "qwen2_moe", "qwen3_moe")
 STRATEGIES = ("inplace", "eqspec", "exspec", "masking", "rollback")
 TREE = sv.drafter("tree", children=2, depth=3)
 
