@@ -66,6 +66,37 @@ def test_ragged_batches_write_what_the_target_writes_alone(name: str, strategy: 
 
 
 @pytest.mark.sweep(2)
+@pytest.mark.parametrize("state", ["states", "inputs"])
+@pytest.mark.parametrize("name", ["qwen3_next", "kimi_linear", "nemotron_h", "jamba"])
+def test_rules_are_carried_out_token_by_token(
+    name: str, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers = []
+    scan = StateLayer.scan
+
+    def noted(layer: StateLayer, *args: Any) -> Any:
+        layers.append(layer)
+        return scan(layer, *args)
+
+    monkeypatch.setattr(StateLayer, "scan", noted)
+    for strategy in "exspec", "rollback":
+        result = run(pair_of(name), strategy=strategy, levers=sv.Levers(state=state))
+        assert result.tokens == texts_of(name)
+    # A draft model reads two tokens in a forward, and keeps states.
+    assert {layer.keeps_inputs for layer in layers} == {False, state == "inputs"}
+
+
+def test_inputs_are_kept_where_states_would_take_more_bytes() -> None:
+    rows = torch.arange(3)
+    for most, expected in (3 * 5 * 4 * 8, False), (3 * 5 * 4 * 8 - 1, True):
+        layer = StateLayer(rows=3, depth=5)
+        layer.at_once, layer.most_bytes = True, most
+        layer.recurrent_states[0] = torch.ones(3, 2, 4)
+        layer.keep(rows, rows)
+        assert layer.keeps_inputs is expected
+
+
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("strategy", ["exspec", "masking"])
 @pytest.mark.parametrize("name", ["deepseek_v32", "minimax", "zaya"])
 def test_caches_of_other_kinds(name: str, strategy: str) -> None:

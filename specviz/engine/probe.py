@@ -233,7 +233,7 @@ def _in_slabs(model: PreTrainedModel, tokens: Sequence[int], slots: list[list[in
 
     Each row holds as many of `tokens` as it has slots.
     """
-    cached = CachedModel(model, len(slots), max(map(max, slots)) + 1)
+    cached = CachedModel(model, len(slots), max(map(max, slots)) + 1, columns=VERIFIED)
     cached.prefill(make_feed(model, tokens, slots, prefill=True))
     return cached.forward(make_feed(model, tokens, slots, prefill=False)).float()
 

@@ -115,9 +115,15 @@ def _make_caches(
             shape = fixed_shape(options.max_draft_tokens + 1, longest)
             caches[name] = FixedModel(model, rows, slots, pair.vocabulary_size, shape)
         else:
-            block = levers.slab_block
             caches[name] = CachedModel(
-                model, rows, slots, pair.vocabulary_size, block, columns=columns
+                model,
+                rows,
+                slots,
+                pair.vocabulary_size,
+                levers.slab_block,
+                columns=columns,
+                # A draft model goes back by single tokens, which needs the states after them.
+                state=levers.state if name == "target" else "states",
             )
     return caches
 

@@ -5,7 +5,7 @@ The memory model and the engine both read it, and neither knows the other. Nothi
 
 from dataclasses import dataclass
 
-from specviz.util.validate import require_bool, require_int
+from specviz.util.validate import require_bool, require_choice, require_int
 
 OFF = "pass an int, or None to leave it"
 
@@ -29,6 +29,10 @@ class Levers:
         accept_rows: how many rows are judged at a time; None: all of them.
         slab_block: the slabs of K/V grow by so many slots as rows get longer. None: they have room
             for the longest row from the beginning.
+        state: what the target keeps where its layers are recurrences: "states", that after each
+            token of a round, or "inputs", one state a row and what the recurrence has read since,
+            which it reads again. "auto": inputs, where the states of all rows would take more than
+            the target's weights. Layers whose class calls no rule that specviz knows keep states.
 
     Raises:
         ValueError: a value is of the wrong kind.
@@ -39,6 +43,7 @@ class Levers:
     draft_logits: bool = True
     accept_rows: int | None = None
     slab_block: int | None = None
+    state: str = "auto"
 
     def __post_init__(self) -> None:
         for name in ("prefill_tokens", "draft_window", "accept_rows", "slab_block"):
@@ -47,6 +52,7 @@ class Levers:
                 # A plain int, also where numpy's was passed.
                 object.__setattr__(self, name, require_int(name, value, remedy=OFF))
         require_bool("draft_logits", self.draft_logits)
+        require_choice("state", self.state, ("auto", "states", "inputs"))
 
     def prefill_shape(self, rows: int, longest: int) -> tuple[int, int]:
         """Return how many rows and tokens a row one forward of a prefill reads at most.

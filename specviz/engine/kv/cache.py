@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
+from math import inf
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.layer_masks import LayerMasks
 from specviz.engine.kv.moves import Move, move
 from specviz.engine.kv.packing import Packing, find_packing, is_worth_packing
+from specviz.engine.kv.rules import reads_at_once
 from specviz.engine.kv.slabs import Access, SlabLayer, cache_class
 from specviz.engine.kv.states import Steps, find_mixers, stepping
 from specviz.engine.models.compat import read_setting, selects_tokens
@@ -39,7 +41,7 @@ from specviz.engine.models.compat import read_setting, selects_tokens
 FORWARD_TOKENS = 64
 # How many more states a row keeps than it drafts tokens: those before the first token that a round
 # reads. A draft model reads the last token but one again.
-MORE_STATES = 4
+MORE_STATES = 2
 
 
 class CachedModel:
@@ -54,7 +56,7 @@ class CachedModel:
         packs: when `forward` leaves the filling of a feed out: "never", "worth" (where that saves
             time) or "always"; see `packing`.
         cache: the slabs; with a `block`, they grow by so many slots. Layers with states keep those
-            of a row's last `columns` tokens and a few more.
+            of a row's last `columns` tokens and a few more, or as `state` says; see `Levers`.
         chain_length: the forwards of a `run_chain`; None where chains are not compiled.
     """
 
@@ -67,6 +69,7 @@ class CachedModel:
         block: int | None = None,
         *,
         columns: int = 0,
+        state: str = "states",
     ) -> None:
         config = model.config.get_text_config()
         num_layers = config.num_hidden_layers
@@ -82,6 +85,7 @@ class CachedModel:
             kinds = [(kind, states) for kind in config.layer_types]
         make = cache_class(model)
         self.cache = make(num_layers, rows, slots, block, kinds, depth=columns + MORE_STATES)
+        self._set_way(state)
         self.log: list[Feed | list[Move]] | None = None
         self.kept: Tensor | None = None
         self.holds_kv = True
@@ -111,6 +115,19 @@ class CachedModel:
         self._call = other._call
         self._chain = other._chain
         self.chain_length = other.chain_length
+
+    def _set_way(self, state: str) -> None:
+        """Let layers keep states, or the inputs of their rules; by bytes for "auto"."""
+        most = {"states": inf, "inputs": 0.0}.get(state)
+        if most is None:
+            weights = sum(each.numel() * each.element_size() for each in self.model.parameters())
+            most = weights / max(len(self._mixers), 1)
+        for layer in self.cache.state_layers:
+            layer.most_bytes = most
+            layer.at_once = True
+        for mixer in self._mixers:
+            own: Any = self.cache.layers[mixer.layer_idx]
+            own.at_once &= reads_at_once(mixer)
 
     @cached_property
     def _groups(self) -> int:

@@ -14,7 +14,6 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specviz.engine.kv.states import source_of
 from specviz.engine.models.compat import (
     CHUNKED,
     FULL,
@@ -25,6 +24,7 @@ from specviz.engine.models.compat import (
     layer_types,
     read_setting,
 )
+from specviz.engine.models.source import source_of
 
 Narrow = Callable[[Tensor], Tensor]
 # How a forward asks whether it was given a mask for each type of layer.

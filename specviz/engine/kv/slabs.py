@@ -237,7 +237,9 @@ class SlabCache(Cache):
         self, conv_states: Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
     ) -> Tensor:
         self.layers[layer_idx].asked.add(("conv_states", state_idx))
-        return super().update_conv_state(conv_states, layer_idx, state_idx, **kwargs)
+        whole = super().update_conv_state(conv_states, layer_idx, state_idx, **kwargs)
+        self.layers[layer_idx].whole[state_idx] = whole
+        return whole
 
     def update_recurrent_state(
         self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any

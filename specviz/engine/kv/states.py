@@ -3,16 +3,16 @@
 Contract: each row has a ring of states, and the state after the token with index p lies at p modulo
 its depth. A forward that begins at index p reads the state p - 1. So a rejected draft needs no
 taking back: its states are overwritten. Several tokens are read one by one, as a model does in
-single-token decoding; only a prompt from its beginning is read at once. Not known here: which
-tokens are right.
+single-token decoding: by the whole mixer, or by its rule alone where it calls one. Only a prompt is
+read at once, from its beginning. Instead of the states after single tokens, a layer may keep what
+its rule has read, and read that again. Not known here: which tokens are right.
 """
 
-import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from math import inf
 from typing import Any
 
@@ -20,10 +20,14 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import LinearAttentionLayer
 
+from specviz.engine.kv.rules import Scan, reading
+from specviz.engine.models.source import source_of
+
 # What the code of a module asks the cache for if it keeps a state.
 _ASKS = re.compile(r"\.(get|update)_(conv|recurrent)_state\(|\.get_linear_cache\(")
 # Some classes clamp time steps where they read several tokens, and not where they read one.
 _UNLIMITED = (0.0, inf)
+RECURRENCE = ("recurrent_states", 0)
 
 
 @dataclass(frozen=True)
@@ -40,23 +44,81 @@ class Steps:
     indices: Tensor
     counts: Sequence[int] | None
 
+    @cached_property
+    def are_runs(self) -> bool:
+        """Whether each row reads tokens that follow each other; a filled row repeats one."""
+        return bool((self.indices.diff(dim=1) == 1).all())
+
+
+class Ring:
+    """Something of the last `depth` tokens of each row, by the tokens' indices.
+
+    Attributes:
+        held: (R, depth, ...), that of the token with index i at i modulo `depth`.
+        tags: (R, depth), the index of each; -1 where there is none.
+    """
+
+    def __init__(self, rows: int, depth: int, like: Tensor) -> None:
+        """Make room for R rows of what is `like` (b, ...)."""
+        self.held = like.new_zeros(rows, depth, *like.shape[1:])
+        self.tags = torch.full((rows, depth), -1, device=like.device)
+
+    def put(self, rows: Tensor, indices: Tensor, values: Tensor) -> None:
+        """Keep the values (b, ...) of tokens (b,), or (b, q, ...) of tokens (b, q)."""
+        # A device_map may have put the layer on another device than the inputs.
+        rows, indices = rows.to(self.tags.device), indices.to(self.tags.device)
+        rows = rows.view(-1, *[1] * (indices.ndim - 1))
+        slots = indices % self.tags.shape[1]
+        self.held[rows, slots] = values
+        self.tags[rows, slots] = indices
+
+    def take(self, rows: Tensor, indices: Tensor) -> Tensor:
+        """Return copies of what tokens (b,) have left, zeros for index -1."""
+        rows, indices = rows.to(self.tags.device), indices.to(self.tags.device)
+        slots = indices % self.tags.shape[1]
+        require_kept(rows, indices, (self.tags[rows, slots] == indices) | (indices < 0))
+        found = self.held[rows, slots]
+        found[indices < 0] = 0
+        return found
+
+    def move(self, from_rows: Tensor, to_rows: Tensor) -> None:
+        """Let what rows have go to others, all read before any is written."""
+        for each in (self.held, self.tags):
+            each[to_rows.to(each.device)] = each[from_rows.to(each.device)]
+
+
+def require_kept(rows: Tensor, indices: Tensor, kept: Tensor) -> None:
+    """Raise RuntimeError unless all is kept, where it takes no waiting for a device to know."""
+    if kept.device.type == "cpu" and not bool(kept.all()):
+        raise RuntimeError(f"rows {rows.tolist()} have no state after tokens {indices.tolist()}")
+
 
 class StateLayer(LinearAttentionLayer):
     """The states of one layer: in `conv_states` and `recurrent_states` those that a mixer reads and
     writes now, in the rings all that are kept.
+
+    Attributes:
+        at_once: whether the mixer can read several tokens in one call; see `reads_at_once`.
+        most_bytes: if the states of the recurrence took more, its inputs are kept.
+        inputs: what the rule has read of each token since the state that is kept; see `Scan`.
     """
 
     is_sliding = False
     is_initialized = False
+    at_once = False
+    most_bytes = inf
+    _scan: Scan
 
     def __init__(self, rows: int, depth: int, number_of_states: int = 1) -> None:
         super().__init__(number_of_states)
         self.rows = rows
         self.depth = depth
-        self.rings: dict[tuple[str, int], Tensor] = {}  # (R, depth, ...)
-        self.tags: dict[tuple[str, int], Tensor] = {}  # (R, depth), the index after which each is
+        self.rings: dict[tuple[str, int], Ring] = {}
+        self.inputs: list[Ring] = []
         # Several mixers may share a layer. Each keeps what it has asked for itself.
         self.asked: set[tuple[str, int]] = set()
+        # What the last convolutions have read, the states before it included: (b, C, k + q).
+        self.whole: dict[int, Tensor] = {}
 
     def begin(self) -> None:
         """Let a mixer read from a row's beginning."""
@@ -66,51 +128,100 @@ class StateLayer(LinearAttentionLayer):
             self.is_conv_states_initialized[i] = self.is_recurrent_states_initialized[i] = False
             self.has_previous_state[i] = False
 
+    @property
+    def keeps_inputs(self) -> bool:
+        """Whether one state a row is kept of the recurrence, and what its rule has read since."""
+        ring = self.rings.get(RECURRENCE)
+        return ring is not None and ring.tags.shape[1] == 1
+
     def select(self, rows: Tensor, indices: Tensor) -> None:
         """Let a mixer read on from the states after these tokens (b,), zeros for index -1."""
         self.begin()
         for (kind, i), ring in self.rings.items():
-            # A device_map may have put the layer on another device than the inputs.
-            rows, indices = rows.to(ring.device), indices.to(ring.device)
-            slots = indices % self.depth
-            tags = self.tags[kind, i][rows, slots]
-            if tags.device.type == "cpu" and bool(((tags != indices) & (indices >= 0)).any()):
-                raise RuntimeError(
-                    f"rows {rows.tolist()} have no state after tokens {indices.tolist()}"
-                )
-            state = ring[rows, slots]
-            state[indices < 0] = 0
+            if self.inputs and (kind, i) == RECURRENCE:
+                self._catch_up(rows, indices)
+            state = ring.take(rows, indices)
             getattr(self, kind)[i] = state
             getattr(self, f"is_{kind}_initialized")[i] = True
             self.has_previous_state[i] = True
             if kind == "conv_states":
                 self.conv_kernel_size[i] = state.shape[-1]
 
+    def _catch_up(self, rows: Tensor, indices: Tensor) -> None:
+        """Let the rule read again what it has read up to these tokens (b,), behind those kept."""
+        ring = self.rings[RECURRENCE]
+        rows, indices = rows.to(ring.tags.device), indices.to(ring.tags.device)
+        last = torch.where(indices < 0, indices, ring.tags[rows, 0])
+        missing = indices - last
+        require_kept(rows, indices, missing >= 0)
+        state = ring.held[rows, 0]
+        state[last < 0] = 0
+        for j in range(int(missing.max())):
+            due = missing > j
+            at = torch.where(due, last + 1 + j, -1)
+            inputs = [each.take(rows, at) for each in self.inputs]
+            _, after = self._scan.read(state, inputs, ())
+            state = torch.where(due.view(-1, *[1] * (state.ndim - 1)), after.to(state.dtype), state)
+        ring.put(rows, indices, state)
+
+    def scan(self, steps: Steps, scan: Scan) -> tuple[Tensor, Tensor]:
+        """Carry a rule out token by token, and keep its states or what it reads.
+
+        Returns output and last state, as the rule does.
+        """
+        ring = self.rings[RECURRENCE]
+        state: Any = self.recurrent_states[0]
+        outputs = []
+        for j in range(steps.indices.shape[1]):
+            inputs, others = ([each[:, j] for each in part] for part in (scan.inputs, scan.others))
+            output, state = scan.read(state, inputs, others)
+            state = state.to(ring.held.dtype)
+            outputs.append(output)
+            if not self.keeps_inputs:
+                ring.put(steps.rows, steps.indices[:, j], state)
+        if self.keeps_inputs:
+            if not self.inputs:
+                self.inputs = [Ring(self.rows, self.depth, each[:, 0]) for each in scan.inputs]
+            for each, values in zip(self.inputs, scan.inputs, strict=True):
+                each.put(steps.rows, steps.indices, values)
+            self._scan = replace(scan, inputs=(), others=())
+        return torch.stack(outputs, scan.axis), state
+
     def keep(self, rows: Tensor, indices: Tensor) -> None:
         """Keep what the mixer has left as the states after these tokens (b,)."""
         # Mixers of transformers before 5.23 read a layer's only states without asking the cache.
-        only = {("conv_states", 0), ("recurrent_states", 0)}
-        for kind, i in self.asked if self.number_of_states > 1 else only:
-            state = getattr(self, kind)[i]
+        only = {("conv_states", 0), RECURRENCE}
+        for key in self.asked if self.number_of_states > 1 else only:
+            state = getattr(self, key[0])[key[1]]
             if state is None:
                 continue
-            if (kind, i) not in self.rings:
-                shape = (self.rows, self.depth, *state.shape[1:])
-                self.rings[kind, i] = state.new_zeros(shape)
-                self.tags[kind, i] = torch.full(shape[:2], -1, device=state.device)
-            rows, indices = rows.to(state.device), indices.to(state.device)
-            self.rings[kind, i][rows, indices % self.depth] = state
-            self.tags[kind, i][rows, indices % self.depth] = indices
+            if key not in self.rings:
+                self.rings[key] = Ring(self.rows, self._depth_of(key, state), state)
+            self.rings[key].put(rows, indices, state)
+
+    def _depth_of(self, key: tuple[str, int], state: Tensor) -> int:
+        """Return how many states of a row are kept."""
+        nbytes = self.rows * self.depth * state[0].numel() * state.element_size()
+        return 1 if self.at_once and key == RECURRENCE and nbytes > self.most_bytes else self.depth
+
+    def keep_windows(self, steps: Steps) -> None:
+        """Keep the states that convolutions have left behind each of the tokens (b, q)."""
+        for kind, i in self.asked:
+            if kind == "conv_states":
+                ring = self.rings[kind, i]
+                windows = self.whole[i].unfold(-1, ring.held.shape[-1], 1)  # (b, C, q + 1, k)
+                ring.put(steps.rows, steps.indices, windows[:, :, 1:].transpose(1, 2))
+        self.whole.clear()
 
     def forget(self) -> None:
         """Free the states of all rows."""
         self.rings.clear()
-        self.tags.clear()
+        self.inputs.clear()
 
     def move(self, from_rows: Tensor, to_rows: Tensor) -> None:
-        """Let the states of rows go to others, all read before any is written."""
-        for values in (*self.rings.values(), *self.tags.values()):
-            values[to_rows.to(values.device)] = values[from_rows.to(values.device)]
+        """Let the states of rows go to others."""
+        for ring in (*self.rings.values(), *self.inputs):
+            ring.move(from_rows, to_rows)
 
 
 def find_mixers(model: nn.Module) -> list[nn.Module]:
@@ -123,24 +234,13 @@ def find_mixers(model: nn.Module) -> list[nn.Module]:
     return found
 
 
-@cache
-def source_of(code: Any) -> str:
-    """Return the source of a class or function of a model; "" where it has no file."""
-    if code.__module__.startswith("torch."):
-        return ""
-    try:
-        return inspect.getsource(code)
-    except (OSError, TypeError):
-        return ""
-
-
 @contextmanager
 def stepping(mixers: Sequence[nn.Module], cache: Any) -> Iterator[None]:
     """Let the mixers read their tokens as `cache.steps` says, inside the context."""
     # Libraries that spread a model over devices leave forwards of their own on its modules.
     before = [vars(mixer).get("forward") for mixer in mixers]
     for mixer in mixers:
-        mixer.forward = _stepped(mixer.forward, cache, int(mixer.layer_idx))  # type: ignore[arg-type]
+        mixer.forward = _stepped(mixer, cache)
     try:
         with without_limits(mixers):
             yield
@@ -166,10 +266,12 @@ def without_limits(mixers: Sequence[nn.Module]) -> Iterator[None]:
             setattr(mixer, name, limit)
 
 
-def _stepped(forward: Callable[..., Any], cache: Any, number: int) -> Callable[..., Any]:
+def _stepped(mixer: Any, cache: Any) -> Callable[..., Any]:
+    forward = mixer.forward
+
     def stepped(*args: Any, **kwargs: Any) -> Any:
         steps: Steps = cache.steps
-        layer: StateLayer = cache.layers[number]
+        layer: StateLayer = cache.layers[mixer.layer_idx]
         shape = (steps.indices.shape[0], steps.indices.shape[1])
 
         def run(rows: slice, columns: slice) -> Any:
@@ -177,6 +279,8 @@ def _stepped(forward: Callable[..., Any], cache: Any, number: int) -> Callable[.
             named = {name: _part(each, shape, rows, columns) for name, each in kwargs.items()}
             return forward(*own, **named)
 
+        if steps.counts is None and layer.at_once and shape[1] > 1 and steps.are_runs:
+            return _at_once(layer, steps, run)
         if steps.counts is None:
             return _joined(_steps(layer, steps, slice(None), range(shape[1]), run), shape[1])
         found = []
@@ -196,6 +300,19 @@ def _stepped(forward: Callable[..., Any], cache: Any, number: int) -> Callable[.
         return _stacked(found, shape[0])
 
     return stepped
+
+
+def _at_once(layer: StateLayer, steps: Steps, run: Callable[[slice, slice], Any]) -> Any:
+    """Read all tokens of all rows in one call of the mixer; only its rule goes token by token."""
+    everything = slice(None)
+    if not layer.rings:
+        # Nobody has read anything. What states look like is known once a token is read.
+        _steps(layer, steps, everything, range(1), run)
+    layer.select(steps.rows, steps.indices[:, 0] - 1)
+    with reading(partial(layer.scan, steps)):
+        found = run(everything, everything)
+    layer.keep_windows(steps)
+    return found
 
 
 def _steps(
