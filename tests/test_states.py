@@ -11,13 +11,20 @@ import tiny_models
 import torch
 from conftest import NEW_TOKENS, check_refusal, generate, generate_alone, make_prompts
 from families import perturbed
+from test_interrupt import Interrupting, check_partial
 from transformers import PreTrainedModel
 
 import specviz as sv
 from specviz.engine import probe
 from specviz.engine.heads import build_head
 from specviz.engine.kv import cache as cache_file
+from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.states import StateLayer, find_mixers, without_limits
+from specviz.engine.kv.store import KVStore
+from specviz.engine.options import Options
+from specviz.engine.run import make_run
+from specviz.generation.assemble import make_result
+from specviz.generation.collect import collect
 
 CHANGES: dict[str, dict[str, Any]] = {
     "bamba": {"time_step_limit": (0.6, 0.7)},
@@ -44,8 +51,8 @@ def pair_of(name: str) -> sv.Pair:
 
 
 @cache
-def texts_of(name: str) -> list[list[int]]:
-    return generate_alone(target_of(name), PROMPTS, NEW_TOKENS)
+def texts_of(name: str, count: int = NEW_TOKENS) -> list[list[int]]:
+    return generate_alone(target_of(name), PROMPTS, count)
 
 
 def run(pair: sv.Pair, **options: Any) -> sv.Result:
@@ -114,6 +121,7 @@ def test_caches_of_other_kinds(name: str, strategy: str) -> None:
         {"selector": "tetris"},
         {"num_draft_tokens": "auto"},
         {"strategy": "autoregressive"},
+        {"memory_budget": "7MB"},
     ],
     ids=str,
 )
@@ -208,7 +216,6 @@ def test_a_state_that_is_gone_is_not_read() -> None:
         ({"compile": True}, "compile=True compiles forwards"),
         ({"lanes": 2, "batch_size": 4}, "lanes=2 runs a model in two threads"),
         ({"levers": sv.Levers(draft_window=64)}, "draft_window lets the draft read"),
-        ({"memory_budget": "1GB"}, "model_type"),
         ({"graphs": True}, "graphs=True, but "),
     ],
     ids=str,
@@ -217,21 +224,91 @@ def test_what_states_do_not_allow_is_refused(options: dict[str, Any], reason: st
     check_refusal(lambda: run(pair_of("lfm2"), **options), "", reason)
 
 
-def test_an_indexer_stays_in_its_lane() -> None:
-    pair = pair_of("deepseek_v32")
-    check_refusal(lambda: run(pair, lanes=2, batch_size=4), "lanes=2 hands K/V from lane to lane")
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("name", ["deepseek_v32", "gemma3_text"])
+def test_rows_that_change_lanes_take_what_an_indexer_reads(name: str) -> None:
+    budgets = [1, 30, 1, 30]
+    options = {"lanes": 2, "batch_size": 4, "num_draft_tokens": 3, "max_new_tokens": budgets}
+    result = generate(pair_of(name), PROMPTS[:4], **options)
+    alone = [text[:most] for text, most in zip(texts_of(name, 30), budgets, strict=False)]
+    assert result.tokens == alone
+    assert result.meta["handovers"]
 
 
-def test_a_chat_keeps_no_states() -> None:
-    for name in "lfm2", "deepseek_v32":
-        with pytest.raises(ValueError, match="pass keep='none'"):
-            sv.chat(pair_of(name)).say({"ann": [3, 4]})
-    talk = sv.chat(pair_of("lfm2"), keep="none", max_new_tokens=4)
-    for tokens in PROMPTS[3], [3]:
-        talk.say({"ann": tokens})
+SAID = [{"ann": PROMPTS[3], "ben": [5]}, {"ben": [7]}, {"ann": [8], "ben": [4, 9, 11], "eve": [6]}]
+SAID += [{"ann": PROMPTS[0], "ben": [6], "eve": [3]}]
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"strategy": "exspec"}, {"drafter": "lookup"}, {"levers": sv.Levers(state="inputs")}],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["qwen3_next", "lfm2", "jamba", "deepseek_v32"])
+def test_a_chat_goes_on_from_what_it_keeps(name: str, options: dict[str, Any]) -> None:
+    """Its turns are those of nothing kept, and of `generate` over the whole conversations."""
+    pair = pair_of(name)
+    options = {"batch_size": 2, "num_draft_tokens": 3, "max_new_tokens": 6} | options
+    talks = [sv.chat(pair, keep=keep, **options) for keep in ("all", "none")]
+    texts: dict[str, list[int]] = {}
+    for said in SAID:
+        prompts = [texts.get(who, []) + said[who] for who in said]
+        for talk in talks:
+            talk.say(said)
+            assert talk.result.tokens == generate_alone(pair.target, prompts, 6)
+        texts |= {who: talks[0].tokens(who) for who in said}
+    turns = talks[0].turns
+    assert (turns["restored_tokens"][1:] > 0).all()
+    # One message, and the reply's last token that had not been read.
+    assert turns["read_tokens"][1] <= 2
+
+
+@pytest.mark.parametrize("name", ["qwen3_next", "jamba"])
+def test_a_draft_goes_on_from_its_own_states(name: str) -> None:
+    """A draft model that is the target has every draft accepted, unless its states are off."""
+    target = target_of(name)
+    talk = sv.chat(sv.Pair(target, target), num_draft_tokens=3, max_new_tokens=8)
+    for said in PROMPTS[3], [3], [4, 9, 11]:
+        talk.say({"ann": said})
+        rows = talk.result.rows
+        open_rows = (rows["gained"] > 0) & ~rows["finished"]
+        assert (rows["accepted"][open_rows] == 3).all()
+
+
+def test_a_draft_goes_on_behind_an_end_and_one_token() -> None:
+    """Then it reads the last token but one again, and needs the state before that."""
+    target = copy.deepcopy(target_of("qwen3_next"))
+    (text,) = texts_of("qwen3_next")[:1]
+    target.generation_config.eos_token_id = next(t for t in text[3:] if t not in text[:3])
+    talk = sv.chat(sv.Pair(target, target), num_draft_tokens=3, max_new_tokens=NEW_TOKENS)
+    talk.say({"ann": PROMPTS[0]})
+    assert talk.result.status == ["eos"]
     history = talk.tokens("ann")
-    (expected,) = generate_alone(target_of("lfm2"), [history[:-4]], 4)
-    assert history[-4:] == expected
+    talk.say({"ann": [3]})
+    assert talk.turns["read_tokens"][1] == 0
+    assert [talk.result.tokens[0]] == generate_alone(target, [[*history, 3]], NEW_TOKENS)
+
+
+def test_a_snapshot_serves_no_shorter_text() -> None:
+    """No state can be cut, so a text that goes on otherwise is read from its beginning."""
+    pair = pair_of("qwen3_next")
+    store = KVStore()
+    for prompt in PROMPTS[3], [*PROMPTS[3], 11, 12]:
+        run = make_run(pair, [prompt], Options(num_draft_tokens=3, max_new_tokens=6))
+        store.begin(["ann"], None)
+        run.state.store = store
+        collected = collect(run, record=False, partial=False, progress=False)
+        result = make_result(run, collected)
+        assert result.tokens == generate_alone(pair.target, [prompt], 6)
+    assert store.restored_tokens == 0
+    assert len(store) == 1
+
+
+def test_a_prompt_alone_leaves_no_state() -> None:
+    talk = sv.chat(pair_of("lfm2"), keep="prompt")
+    with pytest.raises(ValueError, match="keep='prompt' would need the state at the prompt's end"):
+        talk.say({"ann": [3, 4]})
 
 
 def test_forwards_that_others_have_put_onto_mixers_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,3 +325,55 @@ def test_forwards_that_others_have_put_onto_mixers_stay(monkeypatch: pytest.Monk
     assert calls
     assert all("forward" in vars(mixer) for mixer in find_mixers(pair.target))
     assert result.tokens == generate_alone(pair.target, make_prompts()[:3], 4)
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("owner", [StateLayer, CachedModel], ids=["in a mixer", "before a forward"])
+@pytest.mark.parametrize("name", ["qwen3_next", "bamba"])
+def test_an_interrupted_run_keeps_what_it_has(
+    name: str, owner: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And leaves the modules as they were, so that the next run is right."""
+    pair = pair_of(name)
+    options = {"batch_size": 3, "num_draft_tokens": 3, "max_new_tokens": NEW_TOKENS}
+    whole = generate(pair, PROMPTS, **options)
+    called = "keep" if owner is StateLayer else "forward"
+    left = []
+    for number in (2, 40 if owner is StateLayer else 9):
+        with monkeypatch.context() as patch:
+            Interrupting(number).before(patch, owner, called)
+            result = generate(pair, PROMPTS, on_interrupt="partial", **options)
+        check_partial(result, whole)
+        left.append(result.status.count("interrupted"))
+        for model in (pair.target, pair.draft):
+            for mixer in find_mixers(model):
+                assert "forward" not in vars(mixer)
+                assert getattr(mixer, "time_step_limit", (0.6, 0.7)) == (0.6, 0.7)
+        assert generate(pair, PROMPTS, **options).tokens == whole.tokens
+    assert left[0] == len(PROMPTS) >= left[1] > 0
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("strategy", ["inplace", "eqspec"])
+@pytest.mark.parametrize("name", ["qwen3_next", "lfm2", "jamba"])
+def test_a_state_that_is_not_finite_stays_with_its_text(name: str, strategy: str) -> None:
+    """Neither the rows beside it nor those that take its place read it."""
+    taken = {token for text in [*PROMPTS, *texts_of(name)] for token in text}
+    poison = next(token for token in range(30, 97) if token not in taken)
+    pair = copy.deepcopy(pair_of(name))
+    with torch.no_grad():
+        pair.target.get_input_embeddings().weight[poison, 3] = torch.nan
+    # So long that every state of the row is spoiled when a prompt of one token enters it.
+    prompts = [[poison], [3, poison, *range(6, 12)], *PROMPTS]
+    options = {"batch_size": 2, "num_draft_tokens": 3, "max_new_tokens": NEW_TOKENS}
+    result = generate(pair, prompts, strategy=strategy, **options)
+    assert result.status[:2] == ["not_finite"] * 2
+    going_on = 0
+    for ours, status, text in zip(
+        result.tokens[2:], result.status[2:], texts_of(name), strict=True
+    ):
+        # A draft that proposes the token may end its own row.
+        assert ours == text[: len(ours)]
+        assert status == "not_finite" or len(ours) == len(text)
+        going_on += status != "not_finite"
+    assert going_on >= 4

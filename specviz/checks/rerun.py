@@ -233,6 +233,8 @@ class _Rerun:
         held = self._cache.held(self._tensor(rows), self._tensor(slots))
         largest = np.zeros((2, slots.size))
         for number, ours in enumerate(held):
+            if not ours.numel():  # a layer without keys of an indexer
+                continue
             theirs = torch.cat(
                 [self._fresh[place.request][number][place.indices] for place in places]
             )

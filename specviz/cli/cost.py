@@ -93,7 +93,7 @@ def _case(options: argparse.Namespace, named: Shapes | None) -> "Case":
     embedded = Path(str(resources.files("specviz") / "zoo" / "weights"))
     target = embedded / "target" if options.target is None else options.target
     draft = embedded / "draft" if options.draft is None else options.draft
-    shapes = named or shapes_of(target, draft)
+    shapes = named or shapes_of(target, draft, options.dtype)
     return Case(
         Roofline(*shapes, ceilings, options.dtype, options.captured),
         options.batch_sizes,

@@ -8,6 +8,7 @@ Not known here: models. Nothing is measured.
 from dataclasses import dataclass
 
 from specviz.costs.head_shape import HeadShape
+from specviz.costs.measured_shape import MeasuredShape, moved_state_bytes, row_bytes
 from specviz.costs.shapes import ModelShape, itemsize
 from specviz.util.levers import Levers
 
@@ -50,6 +51,10 @@ class Sizes:
     def kv_bytes(self, shape: ModelShape, slots: int) -> int:
         return self.rows * slots * shape.kv_bytes_per_slot(self.dtype)
 
+    def state_bytes(self, shape: ModelShape) -> int:
+        """Return the bytes of all rows' states."""
+        return self.rows * row_bytes(shape, self.num_draft_tokens)
+
     def draft_slots(self, draft: ModelShape) -> int:
         """Return the slots of K/V that the draft keeps of a row."""
         if self.levers.draft_window is None or isinstance(draft, HeadShape):
@@ -69,11 +74,13 @@ def kept(target: ModelShape, draft: ModelShape | None, sizes: Sizes) -> list[Par
     """Return what is held all the time."""
     draft_weights = 0
     draft_kv = 0
+    draft_states = 0
     draft_logits = 0
     if draft is not None:
         draft_weights = draft.weight_bytes(sizes.dtype)
         if sizes.num_draft_tokens and sizes.keeps_draft:
             draft_kv = sizes.kv_bytes(draft, sizes.draft_slots(draft))
+            draft_states = sizes.state_bytes(draft)
         if sizes.levers.draft_logits:
             draft_logits = CHOSEN_BYTES * sizes.draft_logits(draft)
     features = 0
@@ -82,11 +89,16 @@ def kept(target: ModelShape, draft: ModelShape | None, sizes: Sizes) -> list[Par
         features = draft.kept_bytes(sizes.dtype, sizes.rows, kept_tokens)
     tokens = INDEX_BYTES * sizes.rows * (sizes.longest + sizes.num_draft_tokens + 4)
     target_logits = sizes.value_bytes * sizes.target_logits(target)
+    states = [
+        ("target states", ALWAYS, sizes.state_bytes(target)),
+        ("draft states", ALWAYS, draft_states),
+    ]
     return [
         ("target weights", ALWAYS, target.weight_bytes(sizes.dtype)),
         ("draft weights", ALWAYS, draft_weights),
         ("target K/V", ALWAYS, sizes.kv_bytes(target, sizes.slots)),
         ("draft K/V", ALWAYS, draft_kv),
+        *[part for part in states if part[2]],
         ("features", ALWAYS, features),
         ("tokens", ALWAYS, tokens),
         ("draft logits", ALWAYS, draft_logits),  # kept until the next round's replace them
@@ -122,7 +134,11 @@ def temporary(target: ModelShape, draft: ModelShape | None, sizes: Sizes) -> lis
     if size < CHOSEN_BYTES:
         judged = min(sizes.levers.accept_rows or b, b)
         float32_logits = CHOSEN_BYTES * num_logits * judged // b
-    realignment = max(_layer_bytes(shape, size, b, sizes.slots) for shape in reading)
+    k = sizes.num_draft_tokens
+    realignment = max(
+        max(_layer_bytes(shape, size, b, sizes.slots), moved_state_bytes(shape, b, k))
+        for shape in reading
+    )
     return [
         ("prefill", "schedule", _prefills(target, draft, reading, sizes)),
         ("drafting", "draft", drafting),
@@ -206,7 +222,7 @@ def _drafting(draft: ModelShape, sizes: Sizes) -> int:
     needs = [space[0] + copies * all_logits, space[1], step]
     held = 0
     if not sizes.keeps_draft:
-        held = sizes.kv_bytes(draft, slots)
+        held = sizes.kv_bytes(draft, slots) + sizes.state_bytes(draft)
         needs.append(_prefill(draft, sizes, min(sizes.longest, slots)))
     elif slots < sizes.slots and not is_head:
         needs.append(_prefill(draft, sizes, max(min(sizes.prompt_tokens, slots), slots // 2)))
@@ -225,6 +241,8 @@ def _workspace(
 
     head: what reads the hidden states of the target's forwards.
     """
+    if isinstance(shape, MeasuredShape):
+        return shape.workspace(rows, tokens) + shape.mask_bytes(rows, tokens, slots)
     # Layers run one after the other, and a layer's attention is done before its MLP: only the
     # larger of the two counts, once, beside the masks and the residual stream.
     attention = 4 * shape.heads * shape.head_dim + 2 * shape.kv_heads * shape.head_dim
@@ -261,6 +279,8 @@ def _after_forward(
 
 def _masks(shape: ModelShape, size: int, rows: int, tokens: int, slots: int) -> int:
     """Return the bytes of a forward's masks: one bool, and one float a query group."""
+    if isinstance(shape, MeasuredShape):
+        return shape.mask_bytes(rows, tokens, slots)
     groups = shape.heads // shape.kv_heads
     return rows * tokens * slots * (1 + groups * size)
 

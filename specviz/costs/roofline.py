@@ -1,9 +1,9 @@
 """The shortest time of each phase of a round, from the models' sizes and the device's ceilings.
 
 A forward takes at least max(bytes / bandwidth, operations / matmul rate). It reads every weight
-once and the K/V that its rows hold, and writes K/V and logits (Williams et al. 2009, "Roofline").
-Kernel launches come on top where they cannot be hidden. Activations are not counted: with few
-tokens they are small beside weights and K/V, and stay in caches.
+once, the K/V that its rows hold and a state of each, and writes K/V, states and logits (Williams et
+al. 2009, "Roofline"). Kernel launches come on top where they cannot be hidden. Activations are not
+counted: with few tokens they are small beside weights and K/V, and stay in caches.
 
 Whether speculation pays at these costs is computed in `breakeven`.
 """
@@ -16,6 +16,7 @@ import numpy as np
 from specviz.costs.ceilings import Ceilings
 from specviz.costs.checks import check_all_numbers, check_numbers
 from specviz.costs.floor import Floor
+from specviz.costs.measured_shape import state_traffic
 from specviz.costs.shapes import ModelShape, Numbers, itemsize
 from specviz.util.validate import require_bool, require_int, require_kind, require_positive
 
@@ -85,6 +86,7 @@ class Roofline:
         moved = shape.read_bytes(self.dtype, rows, tokens, logits=logits)
         # K/V: what is attended to is read, what is new is written.
         moved = moved + rows * (slots + tokens) * shape.kv_bytes_per_slot(self.dtype)
+        moved = moved + state_traffic(shape, rows, tokens, logits)
         if logits:
             moved = moved + rows * tokens * shape.vocabulary * itemsize(self.dtype)
         flops = shape.flops(rows, tokens, slots, logits=logits)

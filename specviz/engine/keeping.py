@@ -62,9 +62,7 @@ class Keeping(Reading):
         """Return the caches whose K/V is there from the first token on, between two rounds."""
         names = []
         for name, cache in self.caches.items():
-            # A draft model with states reads the text again: K/V alone does not bring them back.
             is_whole = cache.holds_kv and not isinstance(cache, WindowedModel)
-            is_whole = is_whole and cache.keeps_only_kv
             if name == "target" or (self.keep_draft and is_whole):
                 names.append(name)
         return names
@@ -78,9 +76,11 @@ class Keeping(Reading):
         counts = {}
         nbytes = 0
         for name in self.kept_caches():
+            cache = self.caches[name]
+            # A draft model reads the last token again, so it has one less.
             have = len(tokens) if name == "target" else min(row.draft_cached, len(tokens))
             counts[name] = have
-            nbytes += have * self.caches[name].bytes_per_slot
+            nbytes += have * cache.bytes_per_slot + cache.bytes_per_state
         if self.features is not None:
             values = self.features.values
             nbytes += len(tokens) * values.shape[2] * values.element_size()
@@ -89,12 +89,18 @@ class Keeping(Reading):
             store.dropped += 1
             return
         states = {}
+        snapshots = {}
         for name, have in counts.items():
-            if have:
+            snapshot = self.caches[name].snapshot(number, have - 1) if have > 0 else None
+            if snapshot is not None:
                 states[name] = self.held(name, number, have)
+                snapshots[name] = have, snapshot
+        if "target" not in states:
+            store.dropped += 1
+            return
         if self.features is not None:
             states[FEATURES] = [self.features.values[number, : len(tokens)].clone()]
-        store.put(row.request.index, Kept(tuple(tokens), states))
+        store.put(row.request.index, Kept(tuple(tokens), states, snapshots))
 
     def _restore(self, store: KVStore, number: int, row: Row) -> int:
         """Write what the store holds of a row's text. Return how many tokens the target has."""
@@ -103,16 +109,23 @@ class Keeping(Reading):
             return 0
         text = [*row.request.prompt, *row.output]
         count = min(kept.common(text), row.length - 1)
+        if count < (len(kept.tokens) if self.caches["target"].keeps_states else 1):
+            return 0
         if FEATURES in kept.states and self.features is not None:
             self.features.values[number, :count] = kept.states[FEATURES][0][:count]
         for name in self.kept_caches():
-            states = kept.states.get(name, [])
-            have = min(len(states[0]), count) if states else 0
-            if have:
-                _, slots = self._places(number, have)
-                self.caches[name].restore(number, slots, [state[:have] for state in states])
-                if name != "target":
-                    row.draft_cached = have
+            if name not in kept.states:
+                continue
+            cache = self.caches[name]
+            most, states = kept.snapshots[name]
+            have = min(most, count)
+            if cache.keeps_states and have < most:
+                continue
+            _, slots = self._places(number, have)
+            cache.restore(number, slots, [held[:have] for held in kept.states[name]])
+            cache.put_back(number, have - 1, states)
+            if name != "target":
+                row.draft_cached = have
         return count
 
     def _places(self, number: int, count: int) -> tuple[Tensor, Tensor]:

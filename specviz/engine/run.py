@@ -221,12 +221,6 @@ def check_states(run: Run) -> None:
         "lanes=2 runs a model in two threads, and states are read through the modules that both "
         "would share; pass lanes=1": options.lanes > 1,
     }
-    for name, cache in caches.items():
-        if options.lanes > 1 and not cache.keeps_only_kv and not cache.keeps_states:
-            raise ValueError(
-                f"lanes=2 hands K/V from lane to lane, and {name}={type(cache.model).__name__} has "
-                "indexers, whose keys stay behind; pass lanes=1"
-            )
     for name in sorted(keeping):
         own = {
             "deterministic=True fills rows up with tokens that would change their states; "

@@ -36,8 +36,8 @@ def chat(
         print(talk.text("ann"), talk.turns)
 
     Args:
-        keep: what is kept of a conversation between turns: "all" its K/V, that of its "prompt" up
-            to the reply alone, or "none".
+        keep: what is kept of a conversation between turns: "all" its K/V and last states, K/V of
+            its "prompt" up to the reply alone, or "none".
         memory_budget: as in `generate`. It holds for a turn and for all that is kept, so what a
             turn leaves is there for the K/V of conversations. Where they do not fit, those that
             spoke longest ago lose theirs, and are read again when they go on; one that is about to
@@ -151,11 +151,11 @@ class Chat:
             options = replace(options, **planned.options)
             limit = planned.budget_bytes - planned.peak_bytes
         run = make_run(self.pair, prompts, options)
-        if self._store is not None and not run.state.caches["target"].keeps_only_kv:
+        if self._keep == "prompt" and run.state.caches["target"].keeps_states:
             raise ValueError(
-                f"keep={self._keep!r} keeps K/V between turns, and target="
-                f"{type(self.pair.target).__name__} has layers with states or indexers, which are "
-                "not kept; pass keep='none'"
+                f"keep='prompt' would need the state at the prompt's end, and layers of target="
+                f"{type(self.pair.target).__name__} keep those of the last tokens alone; pass "
+                "keep='all', or 'none'"
             )
         check_memory(run)
         run.try_models()

@@ -22,9 +22,10 @@ _ELSEWHERE = ("cpu", "disk")  # where a device_map lets weights wait for their t
 def by_device(models: Sequence[PreTrainedModel], parts: Sequence[Part]) -> pd.DataFrame:
     """Return what each device holds at most.
 
-    Weights lie where the models' parameters are. A layer's K/V lies where the layer runs. Anything
-    else counts on every device that runs layers, since it may be there: logits, tokens, and the
-    workspace of the phase that needs most.
+    Weights lie where the models' parameters are. A layer's K/V lies where the layer runs, and so do
+    states; both are shared out evenly, as if all layers had some. Anything else counts on every
+    device that runs layers, since it may be there: logits, tokens, and the workspace of the phase
+    that needs most.
 
     Columns: device, layers (of the target, as "0-3, 8"; "" if there are none), weight_bytes,
     kv_bytes, work_bytes and peak_bytes, which is their sum.
@@ -42,10 +43,12 @@ def by_device(models: Sequence[PreTrainedModel], parts: Sequence[Part]) -> pd.Da
         for parameter_name, parameter in model.named_parameters():
             weights[_place(model, parameter_name, parameter)] += parameter.nbytes
         for number, device in runs.items():
-            kv[device] += sizes[f"{name} K/V"] / len(runs)
+            held = sizes[f"{name} K/V"] + sizes.get(f"{name} states", 0)
+            kv[device] += held / len(runs)
             if name == "target":
                 layers[device].append(number)
-    shared = ("target weights", "draft weights", "target K/V", "draft K/V")
+    kinds = ("weights", "K/V", "states")
+    shared = {f"{role} {kind}" for role in ("target", "draft") for kind in kinds}
     work = peak_of([part for part in parts if part[0] not in shared])
     entries = [
         {

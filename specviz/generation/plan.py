@@ -14,20 +14,24 @@ from transformers import PreTrainedModel
 
 from specviz.costs.acceptance import check_rates
 from specviz.costs.ceilings import CPU_TABLE, Ceilings
+from specviz.costs.measured_shape import row_bytes
 from specviz.costs.memory import peak_of
 from specviz.costs.predict import DecodingJob
 from specviz.costs.roofline import Roofline
+from specviz.costs.shapes import ModelShape
 from specviz.engine.drafters import Drafter
 from specviz.engine.drafters.heads import ChainHeadDrafter
 from specviz.engine.drafters.lookup import LookupDrafter
 from specviz.engine.drafters.model import ModelDrafter
 from specviz.engine.drafters.synthetic import SyntheticDrafter
+from specviz.engine.heads import DraftHead
 from specviz.engine.models.pair import Pair
 from specviz.engine.options import Options
 from specviz.engine.requests import Prompt, make_requests
 from specviz.engine.run import check_pair
 from specviz.engine.selectors import Everything
 from specviz.generation.devices import by_device
+from specviz.generation.measure import measure_model
 from specviz.generation.memory_check import shape_of
 from specviz.generation.plan_search import Candidate, Search, fitting, least_bytes, weight_bytes
 from specviz.generation.planned import Plan, as_size
@@ -152,9 +156,13 @@ def make_search(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Sear
     most = _check_plannable(options, drafter, strategy.drafts)
     requests = make_requests(pair, prompts, options.max_new_tokens, most)
     models = _models(pair, options)
-    shapes = [shape_of(model) for model in models]
     lengths = [len(request.prompt) for request in requests]
     levers = options.levers or NONE
+    if levers.state == "auto":
+        levers = replace(levers, state="states")
+    shapes = []
+    for role, model in zip(("target", "draft"), models, strict=False):
+        shapes.append(_shape(role, model, levers.state if role == "target" else "states"))
     if not options.make_chooser().weighs_drafts:
         levers = replace(levers, draft_logits=False)
     free = type(drafter) is ModelDrafter and drafter.keep_cache
@@ -172,11 +180,21 @@ def make_search(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Sear
         mean_prompt=sum(lengths) / len(lengths),
         batch_size=min(options.batch_size, len(requests)),
         num_draft_tokens=most,
-        windows=free,
+        windows=free and not row_bytes(shapes[-1], most),
         drops=free,
         keeps_draft=drafter.keeps_cache,
         levers=levers,
     )
+
+
+def _shape(role: str, model: PreTrainedModel, state: str) -> ModelShape:
+    """Return the shape of a model, measured where no formula knows its type."""
+    try:
+        return shape_of(model)
+    except ValueError:
+        if isinstance(model, DraftHead):
+            raise
+        return measure_model(role, model, state)
 
 
 def _models(pair: Pair, options: Options) -> list[PreTrainedModel]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 from specviz.costs.acceptance import check_rates, realigned_rows
 from specviz.costs.breakeven import Costs, best_num_draft_tokens, speculation
@@ -17,9 +17,11 @@ from specviz.costs.checks import check_all_numbers
 from specviz.costs.floor import floors
 from specviz.costs.memory import ALWAYS, largest_batch, memory, peak_bytes
 from specviz.costs.roofline import Roofline
-from specviz.costs.shapes import ModelShape, Numbers
+from specviz.costs.shapes import ModelShape, Numbers, itemsize
+from specviz.engine.models.compat import HYBRIDS, STATES, layer_types
 from specviz.engine.models.hub import find
 from specviz.engine.strategies import Strategy, strategy
+from specviz.generation.measure import measure_config
 from specviz.util.validate import require_int, require_ints, require_kind, require_positive
 
 REALIGNING = ("eqspec", "exspec", "repadding")
@@ -27,18 +29,29 @@ LARGEST_BEST_K = 8  # the best K is searched up to here, if the rates go as far
 GB = 1e9
 
 
-def shapes_of(target: str | Path, draft: str | Path) -> tuple[ModelShape, ModelShape]:
+def shapes_of(
+    target: str | Path, draft: str | Path, dtype: str = "float32"
+) -> tuple[ModelShape, ModelShape]:
     """Return the shapes of two models by hub id or folder. Only their configurations are read.
 
+    dtype: in which layers of state keep them.
+
     Raises:
-        ValueError, FileNotFoundError: a model cannot be found, or is of an unknown class.
+        ValueError, FileNotFoundError: the dtype is unknown, a model cannot be found, is of an
+            unknown class, or routes tokens to experts.
     """
-    found = []
-    sources = [find("target", target), find("draft", draft)]
-    for source in sources:
-        config = source.load(AutoConfig)
-        found.append(ModelShape.from_config(config.to_dict()))
+    itemsize(dtype)
+    roles = {"target": target, "draft": draft}
+    sources = {role: find(role, name) for role, name in roles.items()}
+    found = [_shape(role, source.load(AutoConfig), dtype) for role, source in sources.items()]
     return found[0], found[1]
+
+
+def _shape(role: str, config: PreTrainedConfig, dtype: str) -> ModelShape:
+    """Return a shape by formula, or measured where the layers keep states."""
+    if layer_types(config.get_text_config()) & (STATES | HYBRIDS):
+        return measure_config(role, config, dtype)
+    return ModelShape.from_config(config.to_dict())
 
 
 @dataclass(frozen=True)
@@ -145,8 +158,8 @@ class Case:
     def memory(self) -> pd.DataFrame:
         """Return one entry a batch size: its memory by use.
 
-        Columns: batch_size, weights_gb, kv_gb, logits_gb (tokens included), workspace_gb (of the
-        largest phase), peak_gb.
+        Columns: batch_size, weights_gb, kv_gb (states included), logits_gb (tokens included),
+        workspace_gb (of the largest phase), peak_gb.
         """
         models = (self.roofline.target, self.roofline.draft, self.how)
         entries = []
@@ -154,7 +167,7 @@ class Case:
             table = memory(*models, batch_size=rows, **self._sizes)
             always = table[table["when"] == ALWAYS].set_index("part")["bytes"]
             weights = always[always.index.str.endswith("weights")].sum()
-            kv = always[always.index.str.endswith("K/V")].sum()
+            kv = always[always.index.str.endswith(("K/V", "states"))].sum()
             peak = peak_bytes(table)
             sizes = {
                 "weights_gb": weights,

@@ -33,8 +33,8 @@ from specviz.engine.kv.layer_masks import LayerMasks
 from specviz.engine.kv.moves import Move, move
 from specviz.engine.kv.packing import Packing, find_packing, is_worth_packing
 from specviz.engine.kv.rules import reads_at_once
-from specviz.engine.kv.slabs import Access, SlabLayer, cache_class
-from specviz.engine.kv.states import Steps, find_mixers, stepping
+from specviz.engine.kv.slabs import Access, cache_class
+from specviz.engine.kv.states import Snapshot, Steps, find_mixers, stepping
 from specviz.engine.models.compat import read_setting, selects_tokens
 
 # What a prefill on a CPU costs beside its tokens, as a number of tokens: docs/results.md.
@@ -160,14 +160,15 @@ class CachedModel:
         return bool(self._mixers)
 
     @property
-    def keeps_only_kv(self) -> bool:
-        """Whether `held` returns all that is needed to go on: no states, no keys of an indexer."""
-        return not self._mixers and not selects_tokens(self.model)
+    def bytes_per_state(self) -> int:
+        """Bytes of a row's states after one token, over all layers."""
+        layers = self.cache.state_layers
+        return sum(ring.held[0, 0].nbytes for layer in layers for ring in layer.rings.values())
 
     @property
     def bytes_per_slot(self) -> int:
         """Bytes of K and V in one slot, over all layers; 0 before the first forward."""
-        return sum(slab[0, 0].numel() * slab.element_size() for slab in self._slabs())
+        return sum(slab[0, 0].numel() * slab.element_size() for slab in self.slabs)
 
     def forward(self, feed: Feed, *, select: Select | None = None, dense: bool = True) -> Tensor:
         """Run one forward and write its K/V at feed.slots.
@@ -256,26 +257,37 @@ class CachedModel:
         return nullcontext() if already else attending([self.model])
 
     def held(self, rows: Tensor, slots: Tensor) -> list[Tensor]:
-        """Return copies of slots (n,) of rows (n,): keys (n, H, D), then values, layer by layer."""
-        return [slab[rows.to(slab.device), slots.to(slab.device)] for slab in self._slabs()]
+        """Return copies of slots (n,) of rows (n,), three a layer; see `SlabLayer.held`."""
+        return [held for layer in self.cache.slab_layers for held in layer.held(rows, slots)]
+
+    def snapshot(self, row: int, index: int) -> list[Snapshot] | None:
+        """Return copies of a row's states after a token, layer by layer; None if they are gone."""
+        found = []
+        for layer in self.cache.state_layers:
+            states = layer.snapshot(row, index)
+            if states is None:
+                return None
+            found.append(states)
+        return found
+
+    def put_back(self, row: int, index: int, snapshots: Sequence[Snapshot]) -> None:
+        """Let a row go on from these states after a token, as `snapshot` has returned them."""
+        for layer, states in zip(self.cache.state_layers, snapshots, strict=True):
+            layer.put_back(row, index, states)
 
     def put(self, feed: Feed, blocks: Sequence[Tensor]) -> None:
         """Write K/V of a feed of one row that was computed elsewhere, as `held` returned it."""
         self._note(feed)
         self.restore(int(feed.rows[0]), feed.slots[0], blocks)
 
-    def restore(self, row: int, slots: Tensor, states: Sequence[Tensor]) -> None:
+    def restore(self, row: int, slots: Tensor, held: Sequence[Tensor]) -> None:
         """Write what `held` has returned to slots (n,) of a row."""
-        pairs = list(zip(states[::2], states[1::2], strict=True))
-        self.cache.restore(row, slots, pairs)
+        self.cache.restore(row, slots, held)
 
-    def _slabs(self) -> list[Tensor]:
-        """Return the slabs that are allocated, layer by layer."""
-        slabs = []
-        for layer in self.cache.layers:
-            if isinstance(layer, SlabLayer):
-                slabs += layer.slabs
-        return slabs
+    @property
+    def slabs(self) -> list[Tensor]:
+        """The slabs that are allocated, layer by layer."""
+        return [slab for layer in self.cache.slab_layers for slab in layer.slabs]
 
     def _note(self, entry: Feed | list[Move]) -> None:
         if self.log is not None:
@@ -355,7 +367,7 @@ class CachedModel:
 
     def zero_nonfinite(self, rows: Sequence[int]) -> None:
         """Replace non-finite values in these rows by zeros."""
-        for slab in self._slabs():
+        for slab in self.slabs:
             for row in rows:  # a view each; indexing with a list would change a copy
                 slab[row].nan_to_num_(0.0, 0.0, 0.0)
 
@@ -366,7 +378,7 @@ class CachedModel:
         # One entry for all: the record's replay must read them before it writes any, too.
         self._note(list(moves))
         self.cache.make_room(max(move.to_slot + move.length for move in moves))
-        move(self._slabs(), moves)
+        move(self.slabs, moves)
         pairs = sorted(
             {(each.from_row, each.to_row) for each in moves if each.from_row != each.to_row}
         )

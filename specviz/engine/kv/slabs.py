@@ -157,6 +157,33 @@ class SlabLayer(CacheLayerMixin):
             return self.indexer[rows, access.order][:, :, 0]
         return self.indexer[access.rows, : access.window, 0]
 
+    def held(self, rows: Tensor, slots: Tensor) -> list[Tensor]:
+        """Return copies of slots (n,) of rows (n,): keys, values, the indexer's keys, (n, H, D).
+
+        What there is not is (n, 0): some layers read another's K/V, and few have an indexer.
+        """
+        kv = [self.keys, self.values] if self.is_initialized else [None, None]
+        return [
+            torch.empty(len(rows), 0)
+            if slab is None
+            else slab[rows.to(slab.device), slots.to(slab.device)]
+            for slab in (*kv, self.indexer)
+        ]
+
+    def restore(self, row: int, slots: Tensor, held: Sequence[Tensor]) -> None:
+        """Write what `held` has returned to slots (n,) of a row."""
+        keys, values, indexer = held
+        if keys.numel():
+            if not self.is_initialized:
+                # As a forward passes them: (b, H, q, D).
+                self.lazy_initialization(keys.transpose(0, 1)[None], values.transpose(0, 1)[None])
+            self.keys[row, slots.to(keys.device)] = keys
+            self.values[row, slots.to(values.device)] = values
+        if indexer.numel():
+            if self.indexer is None:
+                self.indexer = self._zeros(indexer, self.slots, *indexer.shape[1:])
+            self.indexer[row, slots.to(indexer.device)] = indexer
+
     # What transformers asks a cache layer. The answers do not matter: masks and positions are
     # passed to every forward.
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -266,25 +293,25 @@ class SlabCache(Cache):
         if self.block is None:
             return
         wanted = min(-(-slots // self.block) * self.block, self.most)
-        for layer in self.layers:
-            if isinstance(layer, SlabLayer) and layer.slots < wanted:
+        for layer in self.slab_layers:
+            if layer.slots < wanted:
                 layer.grow(wanted)
 
-    def restore(self, row: int, slots: Tensor, states: Sequence[tuple[Tensor, Tensor]]) -> None:
-        """Write keys and values (n, H, D) of each layer to slots (n,) of a row."""
+    @property
+    def slab_layers(self) -> list[SlabLayer]:
+        """The layers that may keep K/V."""
+        return [layer for layer in self.layers if isinstance(layer, SlabLayer)]
+
+    def restore(self, row: int, slots: Tensor, held: Sequence[Tensor]) -> None:
+        """Write what the layers' `held` has returned, one after the other, to slots of a row."""
         self.make_room(int(slots.max()) + 1)
-        for layer, (keys, values) in zip(self.layers, states, strict=True):
-            if not layer.is_initialized:
-                # As a forward passes them: (b, H, q, D).
-                layer.lazy_initialization(keys.transpose(0, 1)[None], values.transpose(0, 1)[None])
-            layer.keys[row, slots.to(keys.device)] = keys
-            layer.values[row, slots.to(values.device)] = values
+        for number, layer in enumerate(self.slab_layers):
+            layer.restore(row, slots, held[3 * number : 3 * number + 3])
 
     def release(self) -> None:
         """Free all slabs and states."""
-        for layer in self.layers:
-            if isinstance(layer, SlabLayer):
-                layer.release()
+        for layer in self.slab_layers:
+            layer.release()
         for states in self.state_layers:
             states.forget()
 

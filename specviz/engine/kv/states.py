@@ -23,6 +23,8 @@ from transformers.cache_utils import LinearAttentionLayer
 from specviz.engine.kv.rules import Scan, reading
 from specviz.engine.models.source import source_of
 
+# States after one token of a row, by what a mixer calls them in the cache.
+Snapshot = dict[tuple[str, int], Tensor]
 # What the code of a module asks the cache for if it keeps a state.
 _ASKS = re.compile(r"\.(get|update)_(conv|recurrent)_state\(|\.get_linear_cache\(")
 # Some classes clamp time steps where they read several tokens, and not where they read one.
@@ -80,6 +82,10 @@ class Ring:
         found = self.held[rows, slots]
         found[indices < 0] = 0
         return found
+
+    def has(self, row: int, index: int) -> bool:
+        """Return whether what a token of a row has left is still there."""
+        return int(self.tags[row, index % self.tags.shape[1]]) == index
 
     def move(self, from_rows: Tensor, to_rows: Tensor) -> None:
         """Let what rows have go to others, all read before any is written."""
@@ -195,14 +201,17 @@ class StateLayer(LinearAttentionLayer):
             state = getattr(self, key[0])[key[1]]
             if state is None:
                 continue
-            if key not in self.rings:
-                self.rings[key] = Ring(self.rows, self._depth_of(key, state), state)
-            self.rings[key].put(rows, indices, state)
+            self._ring(key, state).put(rows, indices, state)
 
-    def _depth_of(self, key: tuple[str, int], state: Tensor) -> int:
-        """Return how many states of a row are kept."""
-        nbytes = self.rows * self.depth * state[0].numel() * state.element_size()
-        return 1 if self.at_once and key == RECURRENCE and nbytes > self.most_bytes else self.depth
+    def _ring(self, key: tuple[str, int], state: Tensor) -> Ring:
+        """Return the ring of states that are like this one (b, ...)."""
+        if key not in self.rings:
+            depth = self.depth
+            nbytes = self.rows * depth * state[0].numel() * state.element_size()
+            if self.at_once and key == RECURRENCE and nbytes > self.most_bytes:
+                depth = 1
+            self.rings[key] = Ring(self.rows, depth, state)
+        return self.rings[key]
 
     def keep_windows(self, steps: Steps) -> None:
         """Keep the states that convolutions have left behind each of the tokens (b, q)."""
@@ -212,6 +221,24 @@ class StateLayer(LinearAttentionLayer):
                 windows = self.whole[i].unfold(-1, ring.held.shape[-1], 1)  # (b, C, q + 1, k)
                 ring.put(steps.rows, steps.indices, windows[:, :, 1:].transpose(1, 2))
         self.whole.clear()
+
+    def snapshot(self, row: int, index: int) -> Snapshot | None:
+        """Return copies of a row's states after a token; None if they are gone."""
+        rows, indices = torch.tensor([row]), torch.tensor([index])
+        if self.inputs and int(self.rings[RECURRENCE].tags[row, 0]) < index:
+            if not all(ring.has(row, index) for ring in self.inputs):
+                return None
+            self._catch_up(rows, indices)
+        if not all(ring.has(row, index) for ring in self.rings.values()):
+            return None
+        return {key: ring.take(rows, indices)[0] for key, ring in self.rings.items()}
+
+    def put_back(self, row: int, index: int, states: Snapshot) -> None:
+        """Let these be a row's states after a token, and its only ones."""
+        for key, state in states.items():
+            ring = self._ring(key, state[None])
+            ring.tags[row] = -1
+            ring.put(torch.tensor([row]), torch.tensor([index]), state[None])
 
     def forget(self) -> None:
         """Free the states of all rows."""

@@ -7,9 +7,11 @@ layouts.
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
+
+from specviz.engine.kv.states import Snapshot
 
 
 @dataclass(frozen=True)
@@ -20,14 +22,20 @@ class Kept:
         tokens: the tokens that have K/V in the target.
         states: by the cache's name, keys and values (n, H, D) layer by layer; n may be smaller for
             a draft model. "features" are the target's hidden states (n, F) that a head reads.
+        snapshots: by the cache's name, n and the states after the n tokens, layer by layer; an
+            empty list where layers keep none. They serve a text that begins with all n tokens.
     """
 
     tokens: tuple[int, ...]
     states: dict[str, list[Tensor]]
+    snapshots: dict[str, tuple[int, list[Snapshot]]] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
-        return sum(tensor.nbytes for tensors in self.states.values() for tensor in tensors)
+        held = [tensor for tensors in self.states.values() for tensor in tensors]
+        for _, snapshots in self.snapshots.values():
+            held += [tensor for snapshot in snapshots for tensor in snapshot.values()]
+        return sum(tensor.nbytes for tensor in held)
 
     def common(self, tokens: Sequence[int]) -> int:
         """Return how many of the first tokens are the same."""
