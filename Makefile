@@ -24,7 +24,7 @@ NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
 TWO_CORES = $(shell command -v taskset > /dev/null && echo taskset -c 0,1)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test lowest unit browser programs nightly fuzz soak lint types check-notebooks time-notebooks planted notebooks figures course bench survey agreement paint js licences wheel clean
+.PHONY: help lab demo test lowest unit browser programs nightly fuzz soak lint types check-notebooks time-notebooks planted notebooks figures course bench survey agreement families paint js licences wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -105,6 +105,9 @@ survey: $(READY) ## run every strategy, valid or not: what is right, wasted and 
 
 agreement: $(READY) ## compare the valid strategies with decoding alone; SPEC_BENCH=question.jsonl for SpecBench's prompts
 	$(BIN)/specviz study agreement --out figures/data/agreement-float32.csv $(if $(SPEC_BENCH),--spec-bench $(SPEC_BENCH))
+
+families: $(READY) ## build every family of causal LMs tiny, decode with it, and write docs/models.md and its table; takes half an hour
+	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m families
 
 paint: $(READY) ## measure on this machine how fast the step-through opens and paints
 	PYTHONPATH=tests $(BIN)/python -m browser.measure

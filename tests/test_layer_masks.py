@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,12 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import specviz as sv
 from specviz.engine import probe
+from specviz.engine.kv import layer_masks
 from specviz.engine.kv.layer_masks import LayerMasks, chunked, shrunk, sliding
 from specviz.engine.models.compat import FULL, SLIDING, layer_types
 
 WIDTH = 8  # of the windows and chunks of `tiny_models`
-FAMILIES = ("gemma3_text", "mistral", "llama4_text", "gpt_oss")
+FAMILIES = ("gemma3_text", "mistral", "llama4_text", "gpt_oss", "gpt_neo")
 STRATEGIES = ("inplace", "eqspec", "exspec", "masking", "rollback")
 TREE = sv.drafter("tree", children=2, depth=3)
 
@@ -27,7 +28,8 @@ TREE = sv.drafter("tree", children=2, depth=3)
 @cache
 def pair_of(name: str) -> sv.Pair:
     config = tiny_models.make_config(tiny_models.families()[name])
-    target = tiny_models.build(name, config, "eager" if name == "gpt_oss" else "sdpa")
+    attention = "eager" if name in ("gpt_oss", "gpt_neo") else "sdpa"
+    target = tiny_models.build(name, config, attention)
     return sv.Pair(target, perturbed(target))
 
 
@@ -110,6 +112,20 @@ def test_the_trial_sees_what_a_window_hides(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(LayerMasks, "masks", lambda self, visible, make: make(visible))
     check_refusal(lambda: probe.check_exact("target", target), "target=Gemma3ForCausalLM cannot be")
     assert target.config.sliding_window == WIDTH
+
+
+def test_the_trial_sees_a_table_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = copy.deepcopy(pair_of("gpt_neo").target)
+    monkeypatch.setattr(probe, "_passed", [])
+    monkeypatch.setattr(layer_masks, "sliding", lambda visible, width: visible)
+    check_refusal(lambda: probe.check_exact("target", target), "target=GPTNeoForCausalLM cannot be")
+    assert all("bias" not in vars(module) for module in target.modules())
+
+
+@pytest.mark.parametrize("options", [{"lanes": 2}, {"compile": True}], ids=str)
+def test_a_table_of_columns_is_not_replaced_everywhere(options: dict[str, Any]) -> None:
+    call = partial(generate, pair_of("gpt_neo"), make_prompts()[:2], batch_size=2, **options)
+    check_refusal(call, "target=GPTNeoForCausalLM masks columns")
 
 
 def test_a_trial_leaves_the_configuration_as_it_was() -> None:

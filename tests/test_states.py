@@ -27,6 +27,7 @@ from specviz.generation.assemble import make_result
 from specviz.generation.collect import collect
 
 CHANGES: dict[str, dict[str, Any]] = {
+    "inkling_text": {"log_scaling_n_floor": 4},  # scales queries by the number of their place
     "bamba": {"time_step_limit": (0.6, 0.7)},
 }
 FAMILIES = ("lfm2", "qwen3_next", "jamba")
@@ -52,7 +53,9 @@ def pair_of(name: str) -> sv.Pair:
 
 @cache
 def texts_of(name: str, count: int = NEW_TOKENS) -> list[list[int]]:
-    return generate_alone(target_of(name), PROMPTS, count)
+    # RecurrentGemma's modules keep the states of the text before, where a prompt has one token.
+    alone = [generate_alone(copy.deepcopy(target_of(name)), [each], count) for each in PROMPTS]
+    return [text for (text,) in alone]
 
 
 def run(pair: sv.Pair, **options: Any) -> sv.Result:
@@ -108,6 +111,15 @@ def test_inputs_are_kept_where_states_would_take_more_bytes() -> None:
 @pytest.mark.parametrize("name", ["deepseek_v32", "minimax", "zaya"])
 def test_caches_of_other_kinds(name: str, strategy: str) -> None:
     # An indexer's keys lie beside K/V; MiniMax asks for a cache class; ZAYA's mixer returns three.
+    assert run(pair_of(name), strategy=strategy).tokens == texts_of(name)
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("strategy", ["masking", "exspec"])
+@pytest.mark.parametrize("name", ["inkling_text", "qwen4_exp_text", "recurrent_gemma"])
+def test_layers_that_ask_for_places_or_keep_states_themselves(name: str, strategy: str) -> None:
+    # Inkling has four convolutions a layer and asks where its queries lie, Qwen4's indexer asks for
+    # the positions of all keys, and RecurrentGemma's modules keep their states themselves.
     assert run(pair_of(name), strategy=strategy).tokens == texts_of(name)
 
 
@@ -197,7 +209,7 @@ def test_a_state_that_is_gone_is_not_read() -> None:
     layer.asked.add(("recurrent_states", 0))
     rows = torch.tensor([0, 1])
     for index in range(6):
-        layer.recurrent_states[0] = torch.tensor([[index], [-index]])
+        layer.recurrent_states[0] = torch.tensor([[1.0 * index], [-1.0 * index]])
         layer.keep(rows, torch.full((2,), index))
     layer.select(rows, torch.tensor([3, -1]))
     assert layer.recurrent_states[0].tolist() == [[3], [0]]

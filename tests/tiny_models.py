@@ -36,10 +36,12 @@ SIZES: dict[str, Any] = {
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 8),
     **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 4),
     "num_experts_per_tok": 2,
+    **dict.fromkeys(("chunk_size", "mamba_chunk_size"), 8),
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": EOS,
     "initializer_range": 0.3,  # so that the tokens of random models vary
+    "tie_word_embeddings": False,  # tied to random embeddings, many models repeat one token
 }
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_blocks")
 STACKS = ("encoder_layers", "decoder_layers", "num_encoder_layers", "num_decoder_layers")
@@ -95,6 +97,7 @@ SPECIAL: dict[str, dict[str, Any]] = LATENT | {
     | {f"swa_num_{name}": 4 for name in ("attention_heads", "key_value_heads")}
     | {f"swa_{name}": 16 for name in ("q_lora_rank", "kv_lora_rank", "head_dim")}
     | {"swa_qk_nope_head_dim": 8, "swa_v_head_dim": 8},
+    "falcon_h1": MAMBA_HEADS | {"mamba_d_ssm": 64},
     "gemma3n_text": {"num_kv_shared_layers": 0},
     "gemma4_assistant": {
         "backbone_hidden_size": 32,
@@ -112,6 +115,7 @@ SPECIAL: dict[str, dict[str, Any]] = LATENT | {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "longcat_flash": {"num_key_value_heads": 4, "zero_expert_num": 2, "moe_topk": 2},
     "mamba2": {"num_heads": 8, "state_size": 8},
+    "nemotron_h": {"mamba_num_heads": 8, "mamba_head_dim": 8, "ssm_state_size": 8},
     "qwen4_exp_text": INDEXER,
     "reformer": {
         "is_decoder": True,

@@ -221,6 +221,13 @@ def check_states(run: Run) -> None:
         "lanes=2 runs a model in two threads, and states are read through the modules that both "
         "would share; pass lanes=1": options.lanes > 1,
     }
+    for name, cache in caches.items():
+        if cache.masks_columns and (options.compile or options.lanes > 1):
+            raise ValueError(
+                f"{name}={type(cache.model).__name__} masks columns of its cache by tables of its "
+                "own, which are replaced for one thread alone and never in compiled code; "
+                "pass lanes=1 and compile=False"
+            )
     for name in sorted(keeping):
         own = {
             "deterministic=True fills rows up with tokens that would change their states; "

@@ -5,8 +5,8 @@ slots that the caller makes visible, so rows of different length need no common 
 here: which token a slot holds, which is up to the layout.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from math import inf
@@ -32,10 +32,11 @@ from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.layer_masks import LayerMasks
 from specviz.engine.kv.moves import Move, move
 from specviz.engine.kv.packing import Packing, find_packing, is_worth_packing
+from specviz.engine.kv.rowwise import find_rowwise, running_rowwise
 from specviz.engine.kv.rules import reads_at_once
 from specviz.engine.kv.slabs import Access, cache_class
-from specviz.engine.kv.states import Snapshot, Steps, find_mixers, stepping
-from specviz.engine.models.compat import read_setting, selects_tokens
+from specviz.engine.kv.states import Snapshot, Steps, find_mixers, held_states, stepping
+from specviz.engine.models.compat import asks_indices, read_setting, selects_tokens
 
 # What a prefill on a CPU costs beside its tokens, as a number of tokens: docs/results.md.
 FORWARD_TOKENS = 64
@@ -79,13 +80,17 @@ class CachedModel:
         self.vocabulary = vocabulary
         self._layer_masks = LayerMasks(model)
         kinds: list[tuple[str, int]] = []
-        self._mixers = find_mixers(model) if self._layer_masks.has_states else []
+        self._mixers = find_mixers(model) if self._layer_masks.has_states else {}
+        self._rowwise = find_rowwise(model)
+        self._asks_indices = asks_indices(model)
         if self._mixers:
             states = read_setting(config, "number_of_conv_states") or 1
             kinds = [(kind, states) for kind in config.layer_types]
         make = cache_class(model)
         self.cache = make(num_layers, rows, slots, block, kinds, depth=columns + MORE_STATES)
         self._set_way(state)
+        for mixer, number in self._mixers.items():
+            self.cache.layers[number].own = held_states(mixer)
         self.log: list[Feed | list[Move]] | None = None
         self.kept: Tensor | None = None
         self.holds_kv = True
@@ -125,8 +130,8 @@ class CachedModel:
         for layer in self.cache.state_layers:
             layer.most_bytes = most
             layer.at_once = True
-        for mixer in self._mixers:
-            own: Any = self.cache.layers[mixer.layer_idx]
+        for mixer, number in self._mixers.items():
+            own: Any = self.cache.layers[number]
             own.at_once &= reads_at_once(mixer)
 
     @cached_property
@@ -166,6 +171,11 @@ class CachedModel:
         return sum(ring.held[0, 0].nbytes for layer in layers for ring in layer.rings.values())
 
     @property
+    def masks_columns(self) -> bool:
+        """Whether layers mask columns of the cache by tables of their own."""
+        return bool(self._layer_masks.masking)
+
+    @property
     def bytes_per_slot(self) -> int:
         """Bytes of K and V in one slot, over all layers; 0 before the first forward."""
         return sum(slab[0, 0].numel() * slab.element_size() for slab in self.slabs)
@@ -187,7 +197,7 @@ class CachedModel:
             arguments |= self._pack(feed, packing)
         if select is not None:
             arguments["output_hidden_states"] = True
-        with self._attending(), stepping(self._mixers, self.cache):
+        with self._running(feed):
             output = self._call(**arguments)
         kept = None if select is None else self._select(select, output.hidden_states)
         # Ids beyond V are padding of the embedding, which must never be chosen.
@@ -229,7 +239,7 @@ class CachedModel:
             self.cache.steps = replace(self.cache.steps, counts=counts)
         if select is not None:
             arguments["output_hidden_states"] = True
-        with self._attending(), stepping(self._mixers, self.cache):
+        with self._running(feed):
             # Without the LM head: a prompt's logits are (q, V), and none of them is needed.
             output = self.model.base_model(**arguments)
         self.kept = None if select is None else self._select(select, output.hidden_states)
@@ -250,6 +260,17 @@ class CachedModel:
     def _select(self, select: Select, hidden_states: Sequence[Tensor]) -> Tensor:
         # A device_map leaves layers' outputs on several devices.
         return select(hidden_states).to(self.model.device)
+
+    @contextmanager
+    def _running(self, feed: Feed) -> Iterator[None]:
+        """Let the model's modules read what the cache holds for a feed, inside the context."""
+        with (
+            self._attending(),
+            self._layer_masks.obeyed(feed.visible),
+            running_rowwise(self._rowwise, self.cache),
+            stepping(self._mixers, self.cache),
+        ):
+            yield
 
     def _attending(self) -> AbstractContextManager[None]:
         # A run has done so already. Checks and studies call single forwards.
@@ -326,6 +347,11 @@ class CachedModel:
         own = not self.model._supports_attention_backend
         self.cache.steps = Steps(feed.rows, feed.indices, None)
         self.cache.access = Access(feed.rows, feed.slots, window, dense, feed.order, own)
+        if self._asks_indices:
+            # In a tree, a token's index is that on its own path.
+            ranks = (feed.visible.cumsum(-1) - 1) * feed.visible
+            self.cache.access = replace(self.cache.access, indices=ranks.amax(1))
+            self.cache.show_indices()
         return {
             "input_ids": feed.tokens,
             "position_ids": feed.positions,

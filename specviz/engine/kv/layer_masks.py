@@ -6,22 +6,25 @@ is taken back as in any other layer. Not known here: layouts.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from specviz.engine.models.compat import (
     CHUNKED,
     FULL,
     HYBRIDS,
+    MASKS_COLUMNS,
     SLIDING,
     STATES,
     WIDTHS,
     layer_types,
+    masks_columns,
     read_setting,
 )
 from specviz.engine.models.source import source_of
@@ -57,6 +60,8 @@ class LayerMasks:
 
     Attributes:
         widths: to how many tokens the layers of a type attend; empty if all attend to all.
+        masking: modules that mask columns of the cache by a table of their own, with the numbers of
+            tokens that they attend to; None for all.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -65,6 +70,13 @@ class LayerMasks:
         # With one entry under "", the model takes one mask for all its layers.
         self._by_type: dict[str, Narrow | None] = {}
         types = layer_types(config)
+        self.masking: dict[Any, int | None] = {
+            module: _width_of(module) for module in find_masking(model)
+        }
+        if self.masking:
+            types -= set(read_setting(config, "attention_layers") or [])
+        if "hybrid_sliding" in types:  # what models call the mask of these layers
+            types |= {SLIDING}
         self.has_states = bool(types & (STATES | HYBRIDS))
         if self.has_states:
             types |= {FULL}
@@ -87,6 +99,23 @@ class LayerMasks:
                 )
             self._by_type = {"": next(iter(self._by_type.values()))}
 
+        for width in filter(None, self.masking.values()):
+            self.widths["local"] = width
+
+    @contextmanager
+    def obeyed(self, visible: Tensor) -> Iterator[None]:
+        """Let layers that mask columns of the cache mask the tokens beyond their windows instead.
+
+        visible: bool (b, q, w).
+        """
+        tables = {}
+        for module, width in self.masking.items():
+            seen = torch.ones_like(visible) if width is None else sliding(visible, width)
+            # The mask hides the others. What is hidden twice would be -inf.
+            tables[module] = _Given((seen | ~visible)[:, None].to(module.bias.device))
+        with _having(tables):
+            yield
+
     def masks(self, visible: Tensor, make: Callable[[Tensor], Tensor]) -> Any:
         """Return the attention_mask of a forward: a mask, or one for each type of layer.
 
@@ -104,6 +133,47 @@ class LayerMasks:
         return found.get("", found)
 
 
+class _Given:
+    """Stands for a table of which columns a query sees; whatever is looked up is what it holds."""
+
+    def __init__(self, seen: Tensor) -> None:
+        self._seen = seen
+
+    def __getitem__(self, _: object) -> Tensor:
+        return self._seen
+
+
+def find_masking(model: PreTrainedModel) -> list[nn.Module]:
+    """Return the modules of a model that mask columns of the cache by a rule of their own."""
+    if not masks_columns(model):
+        return []
+    kinds: dict[Any, bool] = {type(module): False for module in model.modules()}
+    kinds = {kind: MASKS_COLUMNS in source_of(kind) for kind in kinds}
+    return [module for module in model.modules() if kinds[type(module)]]
+
+
+def _width_of(module: Any) -> int | None:
+    """Return how many tokens the last query sees, by the module's own rule; None for all."""
+    last = module.bias[0, 0, -1]
+    width = int(last.sum())
+    return width if width < len(last) else None
+
+
+@contextmanager
+def _having(tables: Mapping[nn.Module, Any]) -> Iterator[None]:
+    """Let modules look up other tables than their own, inside the context."""
+    before = {module: vars(module).get("bias") for module in tables}
+    for module, table in tables.items():
+        vars(module)["bias"] = table  # found before the buffer of this name
+    try:
+        yield
+    finally:
+        for module, own in before.items():
+            del vars(module)["bias"]
+            if own is not None:
+                vars(module)["bias"] = own
+
+
 @contextmanager
 def shrunk(model: PreTrainedModel, width: int) -> Iterator[None]:
     """Let the model attend to `width` tokens at most where it attends to a window or a chunk."""
@@ -113,7 +183,10 @@ def shrunk(model: PreTrainedModel, width: int) -> Iterator[None]:
         for name, value in before.items():
             if value is not None:
                 setattr(config, name, min(value, width))
-        yield
+        masking: list[Any] = [module for module in find_masking(model) if _width_of(module)]
+        tables = {module: module.bias for module in masking}
+        with _having({each: bias & ~bias.tril(-width) for each, bias in tables.items()}):
+            yield
     finally:
         for name, value in before.items():
             if value is not None:

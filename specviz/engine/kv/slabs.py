@@ -29,6 +29,8 @@ class Access:
         writing: (1, N), the row of each slot written, where the feed is packed and `slots` is
             (1, N); None where a row's slots are its own line of `slots`.
         contiguous: whether the layers need K/V in one piece, which costs a copy of the window.
+        indices: (b, window), the indices in their row of the tokens in these slots, 0 where none
+            is visible; None where no layer asks for them.
     """
 
     rows: Tensor
@@ -38,11 +40,25 @@ class Access:
     order: Tensor | None
     contiguous: bool = False
     writing: Tensor | None = None
+    indices: Tensor | None = None
 
     @property
     def kind(self) -> tuple[bool, ...]:
         """What decides how `SlabLayer.update` goes about it."""
         return self.dense, self.order is None, self.contiguous, self.writing is None
+
+    def row(self, row: slice) -> "Access":
+        """Return the access of a forward of this row alone."""
+        order = None if self.order is None else self.order[row]
+        indices = None if self.indices is None else self.indices[row]
+        return replace(
+            self,
+            rows=self.rows[row],
+            slots=self.slots[row],
+            dense=False,
+            order=order,
+            indices=indices,
+        )
 
     def on(self, device: torch.device) -> "Access":
         """Return a copy for a layer on another device than the inputs, as with a device_map."""
@@ -76,6 +92,8 @@ class SlabLayer(CacheLayerMixin):
         self.rows = rows
         self.slots = slots
         self.indexer: Tensor | None = None
+        # (3, b, window): transformers counts positions in a text and in an image's two directions.
+        self.indexer_position_ids: Tensor | None = None
 
     @property
     def slabs(self) -> list[Tensor]:
@@ -273,6 +291,25 @@ class SlabCache(Cache):
     ) -> Tensor:
         self.layers[layer_idx].asked.add(("recurrent_states", state_idx))
         return super().update_recurrent_state(recurrent_states, layer_idx, state_idx, **kwargs)
+
+    def get_query_offset(self, layer_idx: int = 0) -> Any:
+        if self.access.indices is None:
+            return super().get_query_offset(layer_idx)
+        indices = self.steps.indices[0]
+        # What a layer adds to 0, 1, 2 and so on for its queries: they need not be in a row.
+        return indices - torch.arange(len(indices), device=indices.device)
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> Any:
+        if self.access.indices is None:
+            return super().get_mask_sizes(query_length, layer_idx)
+        indices = self.access.indices[0]
+        return len(indices), indices - torch.arange(len(indices), device=indices.device)
+
+    def show_indices(self) -> None:
+        """Let indexers see at which positions the tokens in their slots are."""
+        for layer in self.layers:
+            if isinstance(layer, SlabLayer) and self.access.indices is not None:
+                layer.indexer_position_ids = self.access.indices.expand(3, -1, -1)
 
     def update_indexer(self, keys: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Tensor:
         found: Tensor = self.layers[layer_idx].update_indexer(keys, self.access.on(keys.device))

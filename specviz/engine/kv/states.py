@@ -9,7 +9,7 @@ its rule has read, and read that again. Not known here: which tokens are right.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -27,6 +27,8 @@ from specviz.engine.models.source import source_of
 Snapshot = dict[tuple[str, int], Tensor]
 # What the code of a module asks the cache for if it keeps a state.
 _ASKS = re.compile(r"\.(get|update)_(conv|recurrent)_state\(|\.get_linear_cache\(")
+# What it assigns if it keeps a state itself.
+_HOLDS = re.compile(r"\bself\.(\w*_states?) = ")
 # Some classes clamp time steps where they read several tokens, and not where they read one.
 _UNLIMITED = (0.0, inf)
 RECURRENCE = ("recurrent_states", 0)
@@ -50,6 +52,11 @@ class Steps:
     def are_runs(self) -> bool:
         """Whether each row reads tokens that follow each other; a filled row repeats one."""
         return bool((self.indices.diff(dim=1) == 1).all())
+
+    def row(self, row: slice) -> "Steps":
+        """Return what a forward of this row alone reads."""
+        counts = None if self.counts is None else self.counts[row]
+        return Steps(self.rows[row], self.indices[row], counts)
 
 
 class Ring:
@@ -107,6 +114,8 @@ class StateLayer(LinearAttentionLayer):
         at_once: whether the mixer can read several tokens in one call; see `reads_at_once`.
         most_bytes: if the states of the recurrence took more, its inputs are kept.
         inputs: what the rule has read of each token since the state that is kept; see `Scan`.
+        own: modules with the names of their attributes that take the place of `conv_states` and
+            `recurrent_states`, where a mixer keeps its states itself.
     """
 
     is_sliding = False
@@ -121,18 +130,25 @@ class StateLayer(LinearAttentionLayer):
         self.depth = depth
         self.rings: dict[tuple[str, int], Ring] = {}
         self.inputs: list[Ring] = []
-        # Several mixers may share a layer. Each keeps what it has asked for itself.
+        # Several mixers may share a layer. Each reads and keeps what it asks for itself.
         self.asked: set[tuple[str, int]] = set()
+        self._asked_by: dict[nn.Module, set[tuple[str, int]]] = {}
+        self.own: Sequence[tuple[nn.Module, str]] = ()
         # What the last convolutions have read, the states before it included: (b, C, k + q).
         self.whole: dict[int, Tensor] = {}
 
+    def serve(self, mixer: nn.Module) -> None:
+        """Let a mixer read and write from now on."""
+        self.asked = self._asked_by.setdefault(mixer, set())
+
     def begin(self) -> None:
         """Let a mixer read from a row's beginning."""
-        self.asked.clear()
         for i in range(self.number_of_states):
             self.conv_states[i] = self.recurrent_states[i] = None
             self.is_conv_states_initialized[i] = self.is_recurrent_states_initialized[i] = False
             self.has_previous_state[i] = False
+        for module, name in self.own:
+            setattr(module, name, None)
 
     @property
     def keeps_inputs(self) -> bool:
@@ -144,9 +160,15 @@ class StateLayer(LinearAttentionLayer):
         """Let a mixer read on from the states after these tokens (b,), zeros for index -1."""
         self.begin()
         for (kind, i), ring in self.rings.items():
+            if self.number_of_states > 1 and (kind, i) not in self.asked:
+                continue
             if self.inputs and (kind, i) == RECURRENCE:
                 self._catch_up(rows, indices)
             state = ring.take(rows, indices)
+            if kind == "own":
+                module, name = self.own[i]
+                setattr(module, name, state)
+                continue
             getattr(self, kind)[i] = state
             getattr(self, f"is_{kind}_initialized")[i] = True
             self.has_previous_state[i] = True
@@ -197,11 +219,14 @@ class StateLayer(LinearAttentionLayer):
         """Keep what the mixer has left as the states after these tokens (b,)."""
         # Mixers of transformers before 5.23 read a layer's only states without asking the cache.
         only = {("conv_states", 0), RECURRENCE}
-        for key in self.asked if self.number_of_states > 1 else only:
-            state = getattr(self, key[0])[key[1]]
+        asked = self.asked if self.number_of_states > 1 else only
+        for kind, i in asked | {("own", i) for i in range(len(self.own))}:
+            state = getattr(*self.own[i]) if kind == "own" else getattr(self, kind)[i]
             if state is None:
                 continue
-            self._ring(key, state).put(rows, indices, state)
+            if not state.is_floating_point():
+                raise TypeError("a layer keeps ids of tokens, whose beginning is not zero")
+            self._ring((kind, i), state).put(rows, indices, state)
 
     def _ring(self, key: tuple[str, int], state: Tensor) -> Ring:
         """Return the ring of states that are like this one (b, ...)."""
@@ -251,27 +276,45 @@ class StateLayer(LinearAttentionLayer):
             ring.move(from_rows, to_rows)
 
 
-def find_mixers(model: nn.Module) -> list[nn.Module]:
-    """Return the modules of a model that keep a state in the cache."""
-    found = []
-    for module in model.modules():
+def find_mixers(model: nn.Module) -> dict[nn.Module, int]:
+    """Return the modules of a model that keep a state, and the numbers of their layers."""
+    found: dict[nn.Module, int] = {}
+    inside: set[nn.Module] = set()
+    for name, module in model.named_modules():
         kind: Any = type(module)
-        if _ASKS.search(source_of(kind)):
-            found.append(module)
+        if module not in inside and (_held(module) or _ASKS.search(source_of(kind))):
+            numbers = [int(part) for part in name.split(".") if part.isdigit()]
+            found[module] = int(getattr(module, "layer_idx", numbers[-1] if numbers else 0))
+            inside |= set(module.modules())  # parts with states run as the whole does
     return found
 
 
+def held_states(mixer: nn.Module) -> list[tuple[nn.Module, str]]:
+    """Return the parts of a mixer that keep states themselves, with the attributes' names."""
+    return [(module, name) for module in mixer.modules() for name in _held(module)]
+
+
+def _held(module: nn.Module) -> list[str]:
+    kind: Any = type(module)
+    names = sorted(set(_HOLDS.findall(source_of(kind))))
+    return [name for name in names if name in vars(module)]
+
+
 @contextmanager
-def stepping(mixers: Sequence[nn.Module], cache: Any) -> Iterator[None]:
+def stepping(mixers: Mapping[nn.Module, int], cache: Any) -> Iterator[None]:
     """Let the mixers read their tokens as `cache.steps` says, inside the context."""
     # Libraries that spread a model over devices leave forwards of their own on its modules.
     before = [vars(mixer).get("forward") for mixer in mixers]
-    for mixer in mixers:
-        mixer.forward = _stepped(mixer, cache)
+    held = [each for mixer in mixers for each in cache.layers[mixers[mixer]].own]
+    states = [getattr(*each) for each in held]
+    for mixer, number in mixers.items():
+        mixer.forward = _stepped(mixer, cache, number)
     try:
         with without_limits(mixers):
             yield
     finally:
+        for (module, name), state in zip(held, states, strict=True):
+            setattr(module, name, state)
         for mixer, own in zip(mixers, before, strict=True):
             if own is None:
                 del mixer.forward
@@ -280,7 +323,7 @@ def stepping(mixers: Sequence[nn.Module], cache: Any) -> Iterator[None]:
 
 
 @contextmanager
-def without_limits(mixers: Sequence[nn.Module]) -> Iterator[None]:
+def without_limits(mixers: Iterable[nn.Module]) -> Iterator[None]:
     """Let the mixers read a prompt by the rule that they read single tokens by."""
     name = "time_step_limit"
     limits = [(mixer, getattr(mixer, name)) for mixer in mixers if hasattr(mixer, name)]
@@ -293,12 +336,13 @@ def without_limits(mixers: Sequence[nn.Module]) -> Iterator[None]:
             setattr(mixer, name, limit)
 
 
-def _stepped(mixer: Any, cache: Any) -> Callable[..., Any]:
+def _stepped(mixer: nn.Module, cache: Any, number: int) -> Callable[..., Any]:
     forward = mixer.forward
 
     def stepped(*args: Any, **kwargs: Any) -> Any:
         steps: Steps = cache.steps
-        layer: StateLayer = cache.layers[mixer.layer_idx]
+        layer: StateLayer = cache.layers[number]
+        layer.serve(mixer)
         shape = (steps.indices.shape[0], steps.indices.shape[1])
 
         def run(rows: slice, columns: slice) -> Any:
@@ -332,7 +376,7 @@ def _stepped(mixer: Any, cache: Any) -> Callable[..., Any]:
 def _at_once(layer: StateLayer, steps: Steps, run: Callable[[slice, slice], Any]) -> Any:
     """Read all tokens of all rows in one call of the mixer; only its rule goes token by token."""
     everything = slice(None)
-    if not layer.rings:
+    if not layer.asked & layer.rings.keys():
         # Nobody has read anything. What states look like is known once a token is read.
         _steps(layer, steps, everything, range(1), run)
     layer.select(steps.rows, steps.indices[:, 0] - 1)

@@ -26,6 +26,10 @@ FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attenti
 STATES = {"conv", "linear_attention"}  # layers that keep a state instead of K/V
 HYBRIDS = {"hybrid", "hybrid_sliding"}  # layers that keep both
 INDEXED = "indexed_attention"  # layers that select tokens by keys of their own
+# What the code of layers has that ask the cache where tokens lie, or mask its columns themselves.
+ASKS_OFFSET = ".get_query_offset("
+ASKS_POSITIONS = ".indexer_position_ids"
+MASKS_COLUMNS = "self.bias[:, :, key_length - query_length : key_length, :key_length]"
 _NOTHING = {"mlp", "moe"}
 WIDTHS = {SLIDING: "sliding_window", CHUNKED: "attention_chunk_size"}
 
@@ -63,7 +67,18 @@ def check_causal(role: str, model: PreTrainedModel) -> None:
             "pass one with a language-model head, such as LlamaForCausalLM"
         )
     accepted = inspect.signature(model.forward).parameters
-    for argument in ("position_ids", "attention_mask", "past_key_values"):
+    if "cache_params" in accepted or "state" in accepted:
+        raise ValueError(
+            f"{name} keeps recurrent states alone and takes no position_ids, which specviz passes "
+            "to every forward; choose a model that has layers with attention, too, such as "
+            "Qwen3NextForCausalLM"
+        )
+    if "past_key_values" not in accepted:
+        raise ValueError(
+            f"{name} takes no past_key_values, in which specviz keeps what each row has read; "
+            "choose a model that keeps K/V, such as LlamaForCausalLM"
+        )
+    for argument in ("position_ids", "attention_mask"):
         if argument not in accepted:
             raise ValueError(
                 f"{name} takes no {argument}, so the rows of a batch cannot be kept apart; "
@@ -96,12 +111,21 @@ def check_mode(role: str, model: PreTrainedModel) -> None:
 
 def _looks_ahead(model: PreTrainedModel) -> bool:
     # BERT's kind has a language-model head, too, but attends to both sides unless its layers were
-    # made with is_decoder=True. Of a model with several parts, the decoder counts.
+    # made with is_decoder=True. Of a model with several parts, the decoder counts, and of that what
+    # reads the text: neither images nor, by cross-attention, another part's output.
     decoder: torch.nn.Module = model.get_decoder()
+    others: set[torch.nn.Module] = set()
+    for module in decoder.modules():
+        parts = set(module.modules())
+        reads_text = getattr(module, "main_input_name", "input_ids") == "input_ids"
+        reads_text = reads_text or model.get_input_embeddings() in parts
+        if not reads_text or "CrossAttention" in type(module).__name__:
+            others |= parts
     return any(
         getattr(module, name, True) is False
         for module in decoder.modules()
         for name in ("is_causal", "is_decoder")
+        if module not in others
     )
 
 
@@ -118,13 +142,21 @@ def _check_attention(name: str, model: PreTrainedModel) -> None:
             f"{name} has alibi=True, which counts columns where each row of a batch needs its own "
             "position_ids; choose a model with rotary or learned positions"
         )
-    others = sorted(layer_types(config) - {FULL, INDEXED, *WIDTHS, *STATES, *HYBRIDS, *_NOTHING})
+    others = layer_types(config) - {FULL, INDEXED, *WIDTHS, *STATES, *HYBRIDS, *_NOTHING}
+    if masks_columns(model):  # the rule says more than the name
+        others -= set(read_setting(config, "attention_layers") or [])
     if others:
         raise ValueError(
-            f"{name} has layers of type {', '.join(others)}, which specviz cannot keep in step "
-            "yet; choose a model whose layers attend to all tokens, to a window or to a chunk"
+            f"{name} has layers of type {', '.join(sorted(others))}, which specviz cannot keep in "
+            "step yet; choose a model whose layers attend to all tokens, to a window or to a chunk"
         )
-    _check_states(name, model)
+    if any("recurrent_states" in vars(module) for module in model.modules()) and not (
+        layer_types(config) & STATES
+    ):
+        raise ValueError(
+            f"{name} keeps states in its modules, and its config has no layer_types to say in "
+            "which layers; choose another model, such as Qwen3NextForCausalLM"
+        )
     for rope_type in _rope_types(model):
         if any(kind in rope_type for kind in _BATCH_DEPENDENT_ROPE):
             raise ValueError(
@@ -134,17 +166,14 @@ def _check_attention(name: str, model: PreTrainedModel) -> None:
             )
 
 
-def _check_states(name: str, model: PreTrainedModel) -> None:
-    """Raise ValueError if layers keep or count something where each row would need its own."""
-    reason = None
-    if any("recurrent_states" in vars(module) for module in model.modules()):
-        reason = "keeps states in its modules and not in the cache, so rows cannot be kept apart"
-    elif _asks(model, ".get_query_offset("):
-        reason = "counts distances from one place that it asks the cache for, the same for all rows"
-    elif _asks(model, ".indexer_position_ids"):
-        reason = "asks the cache for the positions of all its keys, which specviz does not keep"
-    if reason is not None:
-        raise ValueError(f"{name} {reason}; choose another model, such as Qwen3NextForCausalLM")
+def asks_indices(model: PreTrainedModel) -> bool:
+    """Return whether layers ask the cache where tokens lie."""
+    return _asks(model, ASKS_OFFSET) or _asks(model, ASKS_POSITIONS)
+
+
+def masks_columns(model: PreTrainedModel) -> bool:
+    """Return whether layers mask columns of the cache by a rule of their own."""
+    return _asks(model, MASKS_COLUMNS)
 
 
 def _asks(model: PreTrainedModel, what: str) -> bool:
