@@ -221,6 +221,7 @@ def ties_broken(seed: int) -> Iterator[None]:
         yield
 
 
+@torch.inference_mode()
 def last_logits(model: PreTrainedModel, tokens: list[int]) -> Tensor:
     """Return the logits (V,) after a text, from one forward without a cache."""
     with without_limits(find_mixers(model)):
