@@ -922,7 +922,8 @@ def _studies() -> dict[str, Good]:
         "agreement.measure_agreement": Good(
             agreement.measure_agreement,
             run | {"setups": agreement.Setups(("inplace",), (2,)), "progress": False},
-            {"path": "none file", "source": "text", "progress": "True", "prompts": "nested"},
+            {"path": "none file", "source": "text", "prompts": "nested"}
+            | {"fresh": "True", "progress": "True"},
         ),
         "agreement.cut": Good(
             agreement.cut,
@@ -984,7 +985,7 @@ def _studies() -> dict[str, Good]:
         "overlap.measure_overlap": Good(
             overlap.measure_overlap,
             several | {"batch_sizes": [2], "progress": False},
-            fits | {"path": "none file", "progress": "True", "compile": "True"},
+            fits | {"path": "none file", "fresh": "True", "progress": "True", "compile": "True"},
             ("strategy", "num_draft_tokens"),
         ),
         "overlap.latency_s": Good(overlap.latency_s, {"result": decoded("inplace")}),

@@ -140,6 +140,7 @@ def measure_agreement(
     """
     check_pair(pair)
     require_kind("setups", setups, Setups, "pass Setups()")
+    require_bool("fresh", fresh)
     require_bool("progress", progress)
     require_str("source", source)
     path = None if path is None else require_path("path", path)

@@ -82,6 +82,7 @@ def measure_overlap(
     require_ints("batch_sizes", batch_sizes)
     require_int("repetitions", repetitions)
     require_bool("compile", compile)
+    require_bool("fresh", fresh)
     require_bool("progress", progress)
     _check(pair, prompts, batch_sizes, strategy, num_draft_tokens, max_new_tokens)
     place = None if path is None else require_path("path", path)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt, make_requests
-from specviz.util.validate import require_bool, shown_path
+from specviz.util.validate import shown_path
 
 
 def prompts_digest(pair: Pair, prompts: Sequence[Prompt]) -> str:
@@ -27,7 +27,6 @@ def kept_entries(
     Raises:
         ValueError: they were measured under other conditions; the date may differ.
     """
-    require_bool("fresh", fresh)
     if path is None or fresh or not path.is_file():
         return []
     about = path.with_suffix(".json")
