@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+import states_cost
 import tiny_models
 import torch
 from conftest import NEW_TOKENS, check_refusal, generate, generate_alone, make_prompts
@@ -104,6 +105,20 @@ def test_inputs_are_kept_where_states_would_take_more_bytes() -> None:
         layer.recurrent_states[0] = torch.ones(3, 2, 4)
         layer.keep(rows, rows)
         assert layer.keeps_inputs is expected
+    target = target_of("qwen3_next")
+    layers = CachedModel(target, 3, 8, state="auto").cache.state_layers
+    weights = sum(parameter.nbytes for parameter in target.parameters())
+    assert sum(layer.most_bytes for layer in layers) == pytest.approx(weights)
+
+
+@torch.inference_mode()
+def test_inputs_take_fewer_bytes_than_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states_cost, "TURNS", 2)
+    target = target_of("qwen3_next")
+    ways = [line["way"] for line in states_cost.times_of(target)]
+    assert ways == states_cost.RECURRENCE
+    found = [states_cost.bytes_of("jamba", way)["state_bytes"] for way in ways]
+    assert found[0] == found[1] > 3 * found[2]
 
 
 @pytest.mark.sweep(2)

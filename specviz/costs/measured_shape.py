@@ -62,9 +62,7 @@ class MeasuredShape(ModelShape):
 
     def row_bytes(self, num_draft_tokens: int) -> int:
         """Return the bytes of one row's states in a run that drafts K tokens a round."""
-        # What the last forward has left stays until the next one, beside the states that are kept.
-        kept = self.kept_states + num_draft_tokens * self.column_bytes
-        return kept + self.state_bytes
+        return self.kept_states + num_draft_tokens * self.column_bytes
 
     def workspace(self, rows: int, tokens: int) -> int:
         """Return the bytes that a forward needs for a while, without masks."""

@@ -350,30 +350,39 @@ def _stepped(mixer: nn.Module, cache: Any, number: int) -> Callable[..., Any]:
             named = {name: _part(each, shape, rows, columns) for name, each in kwargs.items()}
             return forward(*own, **named)
 
-        if steps.counts is None and layer.at_once and shape[1] > 1 and steps.are_runs:
-            return _at_once(layer, steps, run)
-        if steps.counts is None:
-            return _joined(_steps(layer, steps, slice(None), range(shape[1]), run), shape[1])
-        found = []
-        for i, count in enumerate(steps.counts):
-            row = slice(i, i + 1)
-            pieces = []
-            first = 0
-            if count > 2 and int(steps.indices[i, 0]) == 0:
-                # A draft model reads the last token again, so the state before it is needed, too.
-                first = count - 1
-                layer.begin()
-                pieces.append(run(row, slice(0, first)))
-                layer.keep(steps.rows[row], steps.indices[row, first - 1])
-            pieces += _steps(layer, steps, row, range(first, count), run)
-            if pieces:
-                found.append((i, _joined(pieces, shape[1])))
-        return _stacked(found, shape[0])
+        found = _read(layer, steps, shape, run)
+        layer.begin()  # all is kept, so nothing has to stay beside the rings
+        return found
 
     return stepped
 
 
-def _at_once(layer: StateLayer, steps: Steps, run: Callable[[slice, slice], Any]) -> Any:
+Run = Callable[[slice, slice], Any]  # reads some rows and columns, and returns the mixer's outputs
+
+
+def _read(layer: StateLayer, steps: Steps, shape: tuple[int, int], run: Run) -> Any:
+    if steps.counts is None and layer.at_once and shape[1] > 1 and steps.are_runs:
+        return _at_once(layer, steps, run)
+    if steps.counts is None:
+        return _joined(_steps(layer, steps, slice(None), range(shape[1]), run), shape[1])
+    found = []
+    for i, count in enumerate(steps.counts):
+        row = slice(i, i + 1)
+        pieces = []
+        first = 0
+        if count > 2 and int(steps.indices[i, 0]) == 0:
+            # A draft model reads the last token again, so the state before it is needed, too.
+            first = count - 1
+            layer.begin()
+            pieces.append(run(row, slice(0, first)))
+            layer.keep(steps.rows[row], steps.indices[row, first - 1])
+        pieces += _steps(layer, steps, row, range(first, count), run)
+        if pieces:
+            found.append((i, _joined(pieces, shape[1])))
+    return _stacked(found, shape[0])
+
+
+def _at_once(layer: StateLayer, steps: Steps, run: Run) -> Any:
     """Read all tokens of all rows in one call of the mixer; only its rule goes token by token."""
     everything = slice(None)
     if not layer.asked & layer.rings.keys():
@@ -391,7 +400,7 @@ def _steps(
     steps: Steps,
     rows: slice,
     columns: range,
-    run: Callable[[slice, slice], Any],
+    run: Run,
 ) -> list[Any]:
     """Read tokens one by one, and return the mixer's outputs."""
     found = []
