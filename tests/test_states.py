@@ -4,8 +4,11 @@ import copy
 import dataclasses
 from contextlib import nullcontext
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import gpu_states
+import pandas as pd
 import pytest
 import states_cost
 import tiny_models
@@ -109,6 +112,14 @@ def test_inputs_are_kept_where_states_would_take_more_bytes() -> None:
     layers = CachedModel(target, 3, 8, state="auto").cache.state_layers
     weights = sum(parameter.nbytes for parameter in target.parameters())
     assert sum(layer.most_bytes for layer in layers) == pytest.approx(weights)
+
+
+@pytest.mark.slow
+def test_the_script_for_gpus_runs_tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["gpu_states", "--out", str(tmp_path), "--tiny"])
+    gpu_states.main()
+    assert pd.read_csv(tmp_path / "texts.csv")["equal"].all()
+    assert set(pd.read_csv(tmp_path / "times.csv")["shape"]) == set(gpu_states.SHAPES)
 
 
 @torch.inference_mode()
