@@ -41,7 +41,7 @@ def changed(index: int, at: int, tokens: list[int]) -> list[dict[str, Any]]:
 @functools.cache
 def a_tie() -> tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]:
     """A prompt, its text in bfloat16, a place where two tokens are all but tied, and a text that
-    takes the other token there and goes on as the target would.
+    takes the other token there and goes on as the target would, to no EOS.
     """
     pair = make_pair("llama", torch.bfloat16)
     places = []
@@ -51,12 +51,15 @@ def a_tie() -> tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]:
         gaps = scores.logprobs[:, 0] - scores.logprobs[:, 1]
         at = int(np.argmin(gaps))
         places.append((float(gaps[at]), prompt, tokens, at, scores.ids[at]))
-    gap, prompt, tokens, at, ids = min(places, key=lambda place: place[0])
-    assert gap < 0.05
-    other = int(ids[1] if ids[0] == tokens[at] else ids[0])
-    start = [*prompt, *tokens[:at], other]
-    (rest,) = generate_alone(pair.target, [start], NEW_TOKENS)
-    return tuple(prompt), tuple(tokens), at, (*tokens[:at], other, *rest)
+    for gap, prompt, tokens, at, ids in sorted(places, key=lambda place: place[0]):
+        assert gap < 0.05
+        other = int(ids[1] if ids[0] == tokens[at] else ids[0])
+        start = [*prompt, *tokens[:at], other]
+        (rest,) = generate_alone(pair.target, [start], NEW_TOKENS)
+        # Rounding, and so where a text ends, depends on the machine.
+        if len(rest) == NEW_TOKENS:
+            return tuple(prompt), tuple(tokens), at, (*tokens[:at], other, *rest)
+    raise AssertionError("every text ends with an EOS")
 
 
 def sides(text: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -110,7 +113,7 @@ def test_a_tie_in_bfloat16_is_explained() -> None:
     entry = found.prompts.loc[0]
     assert entry["verdict"] == "near tie"
     assert entry["first_divergence"] == at
-    assert entry["gap"] <= found.limit == pytest.approx(2.1 * found.noise)
+    assert entry["gap"] <= found.limit == pytest.approx(2.1 * found.noise, abs=1e-5)
     assert found.passed
     assert found.verdict.startswith("near ties only: 1 of 1 texts diverge, with a gap of ")
     assert found.totals.loc["divergences that a tie explains", "share"] == 1

@@ -64,12 +64,15 @@ LATER = {
     "qwen2 with its window off": {"sliding_window": 16},  # some keep the width of an unused window
 }
 T5 = IDS | {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
-NEO = IDS | {"hidden_size": 32, "num_layers": 2, "num_heads": 4}
-NEO |= {"attention_types": [[["global", "local"], 1]], "window_size": 8}
 DECODER_ONLY = "must be a decoder-only causal LM"
 LARGEST = "which scales by the largest position"
+COMPRESSED = {"layer_types": ["full_attention", "compressed_sparse_attention"]}
 REFUSED = {
-    "local layers under an older name": (hf.GPTNeoForCausalLM, NEO, "layers of type local"),
+    "layers of another type": (
+        hf.Qwen3ForCausalLM,
+        SIZES | COMPRESSED | {"num_hidden_layers": 2},
+        "layers of type compressed_sparse_attention",
+    ),
     "longrope": (hf.Phi3ForCausalLM, SIZES | LONG, f"rope_type='longrope', {LARGEST}"),
     "dynamic rope": (
         hf.LlamaForCausalLM,

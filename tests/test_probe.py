@@ -14,8 +14,6 @@ from transformers import (
     DogeForCausalLM,
     GPTBigCodeConfig,
     GPTBigCodeForCausalLM,
-    GPTNeoConfig,
-    GPTNeoForCausalLM,
     GPTNeoXJapaneseConfig,
     GPTNeoXJapaneseForCausalLM,
     JetMoeConfig,
@@ -91,19 +89,6 @@ def neox_japanese() -> PreTrainedModel:
     return GPTNeoXJapaneseForCausalLM(config)
 
 
-def gpt_neo() -> PreTrainedModel:
-    """Hides cache columns by a causal rule of its own, whatever the mask says."""
-    config = GPTNeoConfig(
-        **IDS,
-        hidden_size=32,
-        num_layers=2,
-        num_heads=4,
-        attention_types=[[["global"], 2]],
-        initializer_range=0.3,
-    )
-    return GPTNeoForCausalLM(config)
-
-
 UNUSUAL = [deepseek, big_code, jet_moe, doge, neox_japanese]
 
 
@@ -159,6 +144,23 @@ class OneMask(Altered):
             given["attention_mask"] = mask[:1].expand_as(mask)
 
 
+def mask_by_column() -> PreTrainedModel:
+    """Hides cache columns by a causal rule of its own, whatever the mask says."""
+
+    def alter(module: Any, args: Any, given: dict[str, Any]) -> Any:
+        mask = given["attention_mask"]  # (b, 1, q, w), or the queries of each head after each other
+        if mask is not None:
+            q, w = given["position_ids"].shape[1], mask.shape[-1]
+            own = torch.arange(w - q, w).repeat(mask.shape[-2] // q)
+            hidden = torch.arange(w) > own[:, None]
+            given["attention_mask"] = mask.masked_fill(hidden, torch.finfo(mask.dtype).min)
+        return args, given
+
+    model = LlamaForCausalLM(make_pair("llama").target.config)
+    model.model.register_forward_pre_hook(alter, with_kwargs=True)
+    return model
+
+
 class Broken(Altered):
     """Cannot read our cache."""
 
@@ -211,7 +213,7 @@ def test_unusual_attention_is_exact(make: Any, strategy: str) -> None:
 @pytest.mark.parametrize(
     ("make", "cause"),
     [
-        (gpt_neo, "since it masks cache columns by a rule of its own"),
+        (mask_by_column, "since it masks cache columns by a rule of its own"),
         (lambda: altered(NoPositions), "does not read position_ids"),
         (lambda: altered(StretchedPositions), "does not count positions from 0"),
         (lambda: altered(OneMask), "does not give each row a mask"),
@@ -261,7 +263,7 @@ def positions_by_slot(model: PreTrainedModel, given: dict[str, Any]) -> None:
 
 
 def sees_holes(model: PreTrainedModel, given: dict[str, Any]) -> None:
-    if given["past_key_values"] is not None:
+    if given["attention_mask"] is not None:
         given["attention_mask"] = given["attention_mask"].clone()
         given["attention_mask"][..., :100] = 0
 
