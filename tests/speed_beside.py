@@ -5,7 +5,8 @@
 
 Each checkout runs in a process of its own, and only one of them works at a time: in each turn both
 decode the same prompts, one after the other, and the order changes from turn to turn. Times are
-CPU seconds of `sv.generate`, recording off. The table goes to figures/data/speed-beside.csv.
+CPU seconds of `sv.generate`, recording off. The table goes to figures/data/speed-beside.csv, or to
+the file that --out names.
 """
 
 import argparse
@@ -104,7 +105,9 @@ def compare(older: Checkout, newer: Checkout, strategy: str, rows: int) -> dict[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("older", type=Path, help="folder of the older checkout")
-    folder = parser.parse_args().older.resolve()
+    parser.add_argument("--out", type=Path, default=OUT, help="the table")
+    arguments = parser.parse_args()
+    folder = arguments.older.resolve()
     if not (folder / "specviz" / "__init__.py").is_file():
         parser.error(f"older must be a checkout of specviz, got {folder}; see `git worktree add`")
     revision = subprocess.run(
@@ -130,7 +133,7 @@ def main() -> None:
         max_new_tokens=NEW_TOKENS,
         measured=__doc__,
     )
-    save_measured(pd.DataFrame(lines), where, OUT)
+    save_measured(pd.DataFrame(lines), where, arguments.out)
 
 
 if __name__ == "__main__":

@@ -202,7 +202,8 @@ def _noise(model: PreTrainedModel, tokens: Sequence[int], expected: Tensor) -> f
     place. What becomes of that is what the model makes of any rounding.
     """
     generator = torch.Generator().manual_seed(0)  # the caller's random state stays as it is
-    step = torch.finfo(model.dtype).eps
+    # In float64, too, classes compute norms and rotary positions in float32.
+    step = max(torch.finfo(dtype).eps for dtype in (model.dtype, torch.float32))
 
     def round_otherwise(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
         signs = torch.randint(0, 2, output.shape, generator=generator) * 2 - 1
