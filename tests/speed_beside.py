@@ -26,7 +26,7 @@ from specviz.util.files import conditions, save_measured
 HERE = Path(__file__).parents[1]
 OUT = HERE / "figures" / "data" / "speed-beside.csv"
 CASES = list(product(["autoregressive", "inplace", "eqspec"], [1, 8]))  # strategy, B
-TURNS, PROMPTS, NEW_TOKENS = 15, 8, 64
+PROMPTS, NEW_TOKENS = 8, 64
 
 # Only names that both checkouts know.
 WORKER = """
@@ -76,10 +76,12 @@ class Checkout:
         self.process.wait()
 
 
-def compare(older: Checkout, newer: Checkout, strategy: str, rows: int) -> dict[str, object]:
+def compare(
+    older: Checkout, newer: Checkout, strategy: str, rows: int, turns: int
+) -> dict[str, object]:
     """Return one line of the table."""
     seconds: dict[Checkout, list[float]] = {older: [], newer: []}
-    for turn in range(-1, TURNS):  # the first one warms up
+    for turn in range(-1, turns):  # the first one warms up
         order = (older, newer) if turn % 2 else (newer, older)
         texts = []
         for checkout in order:
@@ -98,13 +100,14 @@ def compare(older: Checkout, newer: Checkout, strategy: str, rows: int) -> dict[
         "speed_ratio": median(ratios),
         "lower_quartile": low,
         "upper_quartile": high,
-        "turns": TURNS,
+        "turns": turns,
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("older", type=Path, help="folder of the older checkout")
+    parser.add_argument("--turns", type=int, default=15)
     parser.add_argument("--out", type=Path, default=OUT, help="the table")
     arguments = parser.parse_args()
     folder = arguments.older.resolve()
@@ -119,7 +122,7 @@ def main() -> None:
     checkouts = Checkout(folder), Checkout(HERE)
     lines = []
     for case in CASES:
-        lines.append(compare(*checkouts, *case))
+        lines.append(compare(*checkouts, *case, arguments.turns))
         sys.stdout.write(f"{lines[-1]}\n")
     for checkout in checkouts:
         checkout.close()
