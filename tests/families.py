@@ -2,7 +2,7 @@
 
 `python -m families` tries all of them, with sdpa and with eager attention, greedily in float32 and
 float64 and sampled with Gumbel coupling. It writes figures/data/families.csv and docs/models.md;
-names after it try only those.
+names after it try only those, and the others keep their lines.
 """
 
 import copy
@@ -314,6 +314,5 @@ if __name__ == "__main__":
         sys.stdout.write(" ".join(filter(None, line)) + "\n")
         sys.stdout.flush()
         found.append(outcome)
-    if not sys.argv[1:]:
-        save(found)
+    save(found)
     sys.exit(any(outcome.outcome == "wrong" for outcome in found))

@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 import transformers
 from families import EXACT, OPTIONS, STRATEGIES, TEMPERATURE, Outcome, prompts
+from tiny_models import families
 
 from specviz.studies.machine import device_conditions
 from specviz.util.files import save_measured
@@ -70,11 +71,17 @@ These are in transformers {transformers} itself, with or without specviz.
 
 
 def save(outcomes: list[Outcome]) -> None:
-    """Write the table of the outcomes, its conditions, and the page."""
+    """Write the table of the outcomes, its conditions, and the page.
+
+    Families that were not tried keep the lines that the table has of them.
+    """
     table = pd.DataFrame([asdict(each) for each in outcomes])
     table = table.rename(columns={"model": "class"}).assign(strategies=" ".join(STRATEGIES))
     table = table[COLUMNS]
     table["reason"] = table["reason"].str.split("; ").str[0]
+    before = read_table()
+    kept = before["family"].isin(families().keys() - set(table["family"]))
+    table = pd.concat([before[kept], table]).sort_values("family", kind="stable")
     conditions = device_conditions(
         torch.device("cpu"), prompts=len(prompts()), temperature=TEMPERATURE, **OPTIONS
     )

@@ -100,6 +100,30 @@ def test_rules_are_carried_out_token_by_token(
     assert {layer.keeps_inputs for layer in layers} == {False, state == "inputs"}
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strategy": sv.strategy("autoregressive", refill=False)},
+        {"strategy": sv.strategy("eqspec", refill=False), "num_draft_tokens": "auto"},
+        {"drafter": sv.drafter("synthetic", rates=[0.9, 0.8, 0.7])},
+    ],
+    ids=["static", "static, auto", "synthetic"],
+)
+def test_tokens_that_are_read_again_one_by_one(options: dict[str, Any]) -> None:
+    """Those of finished rows, and those that a synthetic drafter lets the target read ahead."""
+    budgets = [3, NEW_TOKENS, 6, 9, 1, 12]
+    options |= {"max_new_tokens": budgets, "levers": sv.Levers(state="inputs")}
+    found = run(pair_of("jamba"), **options).tokens
+    assert found == [text[:most] for text, most in zip(texts_of("jamba"), budgets, strict=True)]
+
+
+def test_outputs_that_are_not_of_tokens() -> None:
+    """MiniMax's mixer returns a state, too. Rows of a prefill are read in unlike many pieces."""
+    prompts = [[7, 8], [1, 2, 3], [4, 5, 6, 7]]
+    found = generate(pair_of("minimax"), prompts, max_new_tokens=6).tokens
+    assert found == generate_alone(target_of("minimax"), prompts, 6)
+
+
 def test_inputs_are_kept_where_states_would_take_more_bytes() -> None:
     rows = torch.arange(3)
     for most, expected in (3 * 5 * 4 * 8, False), (3 * 5 * 4 * 8 - 1, True):
@@ -283,7 +307,9 @@ SAID += [{"ann": PROMPTS[0], "ben": [6], "eve": [3]}]
     [{}, {"strategy": "exspec"}, {"drafter": "lookup"}, {"levers": sv.Levers(state="inputs")}],
     ids=str,
 )
-@pytest.mark.parametrize("name", ["qwen3_next", "lfm2", "jamba", "deepseek_v32"])
+@pytest.mark.parametrize(
+    "name", ["qwen3_next", "lfm2", "jamba", "deepseek_v32", "minimax", "inkling_text"]
+)
 def test_a_chat_goes_on_from_what_it_keeps(name: str, options: dict[str, Any]) -> None:
     """Its turns are those of nothing kept, and of `generate` over the whole conversations."""
     pair = pair_of(name)
@@ -314,12 +340,17 @@ def test_a_draft_goes_on_from_its_own_states(name: str) -> None:
         assert (rows["accepted"][open_rows] == 3).all()
 
 
-def test_a_draft_goes_on_behind_an_end_and_one_token() -> None:
-    """Then it reads the last token but one again, and needs the state before that."""
+@pytest.mark.parametrize("state", ["states", "inputs"])
+def test_a_draft_goes_on_behind_an_end_and_one_token(state: str) -> None:
+    """Then it reads the last token but one again, and needs the state before that.
+
+    The target reads nothing before it verifies drafts.
+    """
     target = copy.deepcopy(target_of("qwen3_next"))
     (text,) = texts_of("qwen3_next")[:1]
     target.generation_config.eos_token_id = next(t for t in text[3:] if t not in text[:3])
-    talk = sv.chat(sv.Pair(target, target), num_draft_tokens=3, max_new_tokens=NEW_TOKENS)
+    options = {"num_draft_tokens": 3, "max_new_tokens": NEW_TOKENS}
+    talk = sv.chat(sv.Pair(target, target), levers=sv.Levers(state=state), **options)
     talk.say({"ann": PROMPTS[0]})
     assert talk.result.status == ["eos"]
     history = talk.tokens("ann")

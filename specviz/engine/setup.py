@@ -18,7 +18,7 @@ from specviz.engine.models.pair import Pair
 from specviz.engine.options import Options
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
-from specviz.util.levers import NONE
+from specviz.util.levers import NONE, Levers
 
 
 def make_state(
@@ -54,6 +54,7 @@ def make_state(
         options,
         drafter,
         chooser,
+        state=kept_state(strategy, drafter, options.levers or NONE),
         rows=rows,
         slots=slots,
         columns=columns,
@@ -85,6 +86,7 @@ def _make_caches(
     drafter: Drafter,
     chooser: Chooser,
     *,
+    state: str,
     rows: int,
     slots: int,
     columns: int,
@@ -123,9 +125,17 @@ def _make_caches(
                 levers.slab_block,
                 columns=columns,
                 # A draft model goes back by single tokens, which needs the states after them.
-                state=levers.state if name == "target" else "states",
+                state=state if name == "target" else "states",
             )
     return caches
+
+
+def kept_state(strategy: Strategy, drafter: Drafter, levers: Levers) -> str:
+    """Return what the target keeps of its recurrences; see `Levers`."""
+    # A token that is read alone leaves no inputs, and no state before it. Finished rows of a static
+    # batch read theirs again, and so does a target that has run ahead of its own verification.
+    reads_again = not strategy.refill or drafter.runs_target
+    return "states" if reads_again else levers.state
 
 
 def _window(window: int, options: Options, decides: bool, slots: int) -> int:

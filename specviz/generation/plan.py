@@ -30,6 +30,7 @@ from specviz.engine.options import Options
 from specviz.engine.requests import Prompt, make_requests
 from specviz.engine.run import check_pair
 from specviz.engine.selectors import Everything
+from specviz.engine.setup import kept_state
 from specviz.generation.devices import by_device
 from specviz.generation.measure import measure_model
 from specviz.generation.memory_check import shape_of
@@ -158,8 +159,8 @@ def make_search(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Sear
     models = _models(pair, options)
     lengths = [len(request.prompt) for request in requests]
     levers = options.levers or NONE
-    if levers.state == "auto":
-        levers = replace(levers, state="states")
+    state = kept_state(strategy, drafter, levers)
+    levers = replace(levers, state="states" if state == "auto" else state)
     shapes = []
     for role, model in zip(("target", "draft"), models, strict=False):
         shapes.append(_shape(role, model, levers.state if role == "target" else "states"))

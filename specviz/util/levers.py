@@ -32,7 +32,8 @@ class Levers:
         state: what the target keeps where its layers are recurrences: "states", that after each
             token of a round, or "inputs", one state a row and what the recurrence has read since,
             which it reads again. "auto": inputs, where the states of all rows would take more than
-            the target's weights. Layers whose class calls no rule that specviz knows keep states.
+            the target's weights. Layers whose class calls no rule that specviz knows keep states,
+            and so do static batches (refill=False) and runs with synthetic drafts.
 
     Raises:
         ValueError: a value is of the wrong kind.

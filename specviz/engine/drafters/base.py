@@ -113,6 +113,7 @@ class Drafter:
         name, description: what it is called and does.
         gives_logits: whether its drafts come with logits, which some selectors need.
         branches: whether its drafts may be trees, with `Draft.parents`.
+        runs_target: whether it lets the target run ahead of the verification.
         capturable: whether `propose` reads only tensors that stay in place and no value on the
             host, so that CUDA graphs may replay it. A subclass does not inherit this: each class
             sets it for itself.
@@ -122,6 +123,7 @@ class Drafter:
     description: ClassVar[str] = ""
     gives_logits: ClassVar[bool] = True
     branches: ClassVar[bool] = False
+    runs_target: ClassVar[bool] = False
     capturable: ClassVar[bool] = False
 
     @property

@@ -41,6 +41,7 @@ class SyntheticDrafter(ModelDrafter):
 
     name: ClassVar[str] = "synthetic"
     gives_logits: ClassVar[bool] = False
+    runs_target: ClassVar[bool] = True
     description: ClassVar[str] = (
         "the target's own continuation, corrupted at random so that drafts are accepted at "
         "given rates; for benchmarks"

@@ -163,13 +163,13 @@ def _width_of(module: Any) -> int | None:
 def _having(tables: Mapping[nn.Module, Any]) -> Iterator[None]:
     """Let modules look up other tables than their own, inside the context."""
     before = {module: vars(module).get("bias") for module in tables}
-    for module, table in tables.items():
-        vars(module)["bias"] = table  # found before the buffer of this name
     try:
+        for module, table in tables.items():
+            vars(module)["bias"] = table  # found before the buffer of this name
         yield
     finally:
         for module, own in before.items():
-            del vars(module)["bias"]
+            vars(module).pop("bias", None)
             if own is not None:
                 vars(module)["bias"] = own
 

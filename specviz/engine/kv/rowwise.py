@@ -29,14 +29,14 @@ def find_rowwise(model: nn.Module) -> list[nn.Module]:
 def running_rowwise(modules: Sequence[nn.Module], cache: Any) -> Iterator[None]:
     """Let the modules run for each row alone, inside the context."""
     before = [vars(module).get("forward") for module in modules]
-    for module in modules:
-        module.forward = _rowwise(module.forward, cache)
     try:
+        for module in modules:
+            module.forward = _rowwise(module.forward, cache)
         yield
     finally:
         for module, own in zip(modules, before, strict=True):
             if own is None:
-                del module.forward
+                vars(module).pop("forward", None)
             else:
                 module.forward = own
 

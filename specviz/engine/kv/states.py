@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,9 @@ _HOLDS = re.compile(r"\bself\.(\w*_states?) = ")
 # Some classes clamp time steps where they read several tokens, and not where they read one.
 _UNLIMITED = (0.0, inf)
 RECURRENCE = ("recurrent_states", 0)
+# What each mixer has asked a cache for. It asks every cache for the same, and a new cache that goes
+# on from snapshots has to know before it asks.
+_asked_by: WeakKeyDictionary[nn.Module, set[tuple[str, int]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -132,14 +136,13 @@ class StateLayer(LinearAttentionLayer):
         self.inputs: list[Ring] = []
         # Several mixers may share a layer. Each reads and keeps what it asks for itself.
         self.asked: set[tuple[str, int]] = set()
-        self._asked_by: dict[nn.Module, set[tuple[str, int]]] = {}
         self.own: Sequence[tuple[nn.Module, str]] = ()
         # What the last convolutions have read, the states before it included: (b, C, k + q).
         self.whole: dict[int, Tensor] = {}
 
     def serve(self, mixer: nn.Module) -> None:
         """Let a mixer read and write from now on."""
-        self.asked = self._asked_by.setdefault(mixer, set())
+        self.asked = _asked_by.setdefault(mixer, set())
 
     def begin(self) -> None:
         """Let a mixer read from a row's beginning."""
@@ -181,10 +184,11 @@ class StateLayer(LinearAttentionLayer):
         rows, indices = rows.to(ring.tags.device), indices.to(ring.tags.device)
         last = torch.where(indices < 0, indices, ring.tags[rows, 0])
         missing = indices - last
-        require_kept(rows, indices, missing >= 0)
+        counts = missing.tolist()  # known on every device, since the loop needs them
+        require_kept(rows, indices, torch.tensor(counts) >= 0)
         state = ring.held[rows, 0]
         state[last < 0] = 0
-        for j in range(int(missing.max())):
+        for j in range(max(counts)):
             due = missing > j
             at = torch.where(due, last + 1 + j, -1)
             inputs = [each.take(rows, at) for each in self.inputs]
@@ -307,9 +311,9 @@ def stepping(mixers: Mapping[nn.Module, int], cache: Any) -> Iterator[None]:
     before = [vars(mixer).get("forward") for mixer in mixers]
     held = [each for mixer in mixers for each in cache.layers[mixers[mixer]].own]
     states = [getattr(*each) for each in held]
-    for mixer, number in mixers.items():
-        mixer.forward = _stepped(mixer, cache, number)
     try:
+        for mixer, number in mixers.items():
+            mixer.forward = _stepped(mixer, cache, number)
         with without_limits(mixers):
             yield
     finally:
@@ -317,7 +321,7 @@ def stepping(mixers: Mapping[nn.Module, int], cache: Any) -> Iterator[None]:
             setattr(module, name, state)
         for mixer, own in zip(mixers, before, strict=True):
             if own is None:
-                del mixer.forward
+                vars(mixer).pop("forward", None)
             else:
                 mixer.forward = own
 
@@ -327,9 +331,9 @@ def without_limits(mixers: Iterable[nn.Module]) -> Iterator[None]:
     """Let the mixers read a prompt by the rule that they read single tokens by."""
     name = "time_step_limit"
     limits = [(mixer, getattr(mixer, name)) for mixer in mixers if hasattr(mixer, name)]
-    for mixer, _ in limits:
-        setattr(mixer, name, _UNLIMITED)
     try:
+        for mixer, _ in limits:
+            setattr(mixer, name, _UNLIMITED)
         yield
     finally:
         for mixer, limit in limits:
@@ -430,12 +434,20 @@ def _joined(pieces: Sequence[Any], width: int) -> Any:
     """
     first = pieces[0]
     if isinstance(first, tuple):
-        return tuple(_joined(each, width) for each in zip(*pieces, strict=True))
+        # What has other dimensions than the output is not of tokens, such as a last state.
+        return tuple(
+            _joined(each, width) if _like(each[0], first[0]) else each[-1]
+            for each in zip(*pieces, strict=True)
+        )
     if not isinstance(first, Tensor):
         return first
     joined = torch.cat(list(pieces), 1)
     last = joined[:, -1:]
     return torch.cat([joined, *[last] * (width - joined.shape[1])], 1)
+
+
+def _like(value: Any, output: Any) -> bool:
+    return not isinstance(value, Tensor) or value.ndim == output.ndim
 
 
 def _stacked(found: Sequence[tuple[int, Any]], rows: int) -> Any:
