@@ -81,7 +81,7 @@ def test_ragged_batches_write_what_the_target_writes_alone(name: str, strategy: 
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("state", ["states", "inputs"])
-@pytest.mark.parametrize("name", ["qwen3_next", "kimi_linear", "nemotron_h", "jamba"])
+@pytest.mark.parametrize("name", ["qwen3_next", "bailing_hybrid", "nemotron_h", "jamba"])
 def test_rules_are_carried_out_token_by_token(
     name: str, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
