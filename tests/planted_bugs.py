@@ -416,8 +416,8 @@ BUGS = (
     Bug(
         name="time-steps-clamped",
         file="specviz/engine/kv/states.py",
-        old="            setattr(mixer, name, _UNLIMITED)",
-        new="            pass",
+        old="{mixer: _UNLIMITED for mixer in mixers if hasattr(mixer, name)}",
+        new="{}",
         harm="a prompt's time steps are clamped, those of drafts are not",
         tests="tests/test_states.py -k single_tokens",
     ),

@@ -6,7 +6,7 @@ is taken back as in any other layer. Not known here: layouts.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from specviz.engine.kv.having import having
 from specviz.engine.models.compat import (
     CHUNKED,
     FULL,
@@ -113,7 +114,7 @@ class LayerMasks:
             seen = torch.ones_like(visible) if width is None else sliding(visible, width)
             # The mask hides the others. What is hidden twice would be -inf.
             tables[module] = _Given((seen | ~visible)[:, None].to(module.bias.device))
-        with _having(tables):
+        with having("bias", tables):
             yield
 
     def masks(self, visible: Tensor, make: Callable[[Tensor], Tensor]) -> Any:
@@ -160,21 +161,6 @@ def _width_of(module: Any) -> int | None:
 
 
 @contextmanager
-def _having(tables: Mapping[nn.Module, Any]) -> Iterator[None]:
-    """Let modules look up other tables than their own, inside the context."""
-    before = {module: vars(module).get("bias") for module in tables}
-    try:
-        for module, table in tables.items():
-            vars(module)["bias"] = table  # found before the buffer of this name
-        yield
-    finally:
-        for module, own in before.items():
-            vars(module).pop("bias", None)
-            if own is not None:
-                vars(module)["bias"] = own
-
-
-@contextmanager
 def shrunk(model: PreTrainedModel, width: int) -> Iterator[None]:
     """Let the model attend to `width` tokens at most where it attends to a window or a chunk."""
     config = model.config.get_text_config()
@@ -185,7 +171,7 @@ def shrunk(model: PreTrainedModel, width: int) -> Iterator[None]:
                 setattr(config, name, min(value, width))
         masking: list[Any] = [module for module in find_masking(model) if _width_of(module)]
         tables = {module: module.bias for module in masking}
-        with _having({each: bias & ~bias.tril(-width) for each, bias in tables.items()}):
+        with having("bias", {each: bias & ~bias.tril(-width) for each, bias in tables.items()}):
             yield
     finally:
         for name, value in before.items():

@@ -4,13 +4,14 @@ Contract: a module runs for each row alone, while the cache answers for that row
 Not known here: what the module computes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from specviz.engine.kv.having import having
 from specviz.engine.models.compat import ASKS_OFFSET
 from specviz.engine.models.source import source_of
 
@@ -25,20 +26,9 @@ def find_rowwise(model: nn.Module) -> list[nn.Module]:
     return found
 
 
-@contextmanager
-def running_rowwise(modules: Sequence[nn.Module], cache: Any) -> Iterator[None]:
+def running_rowwise(modules: Sequence[nn.Module], cache: Any) -> AbstractContextManager[None]:
     """Let the modules run for each row alone, inside the context."""
-    before = [vars(module).get("forward") for module in modules]
-    try:
-        for module in modules:
-            module.forward = _rowwise(module.forward, cache)
-        yield
-    finally:
-        for module, own in zip(modules, before, strict=True):
-            if own is None:
-                vars(module).pop("forward", None)
-            else:
-                module.forward = own
+    return having("forward", {module: _rowwise(module.forward, cache) for module in modules})
 
 
 def _rowwise(forward: Callable[..., Any], cache: Any) -> Callable[..., Any]:

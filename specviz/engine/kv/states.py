@@ -10,7 +10,7 @@ its rule has read, and read that again. Not known here: which tokens are right.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import LinearAttentionLayer
 
+from specviz.engine.kv.having import having
 from specviz.engine.kv.rules import Scan, reading
 from specviz.engine.models.source import source_of
 
@@ -307,37 +308,21 @@ def _held(module: nn.Module) -> list[str]:
 @contextmanager
 def stepping(mixers: Mapping[nn.Module, int], cache: Any) -> Iterator[None]:
     """Let the mixers read their tokens as `cache.steps` says, inside the context."""
-    # Libraries that spread a model over devices leave forwards of their own on its modules.
-    before = [vars(mixer).get("forward") for mixer in mixers]
-    held = [each for mixer in mixers for each in cache.layers[mixers[mixer]].own]
+    held = [each for number in mixers.values() for each in cache.layers[number].own]
     states = [getattr(*each) for each in held]
+    forwards = {mixer: _stepped(mixer, cache, number) for mixer, number in mixers.items()}
     try:
-        for mixer, number in mixers.items():
-            mixer.forward = _stepped(mixer, cache, number)
-        with without_limits(mixers):
+        with having("forward", forwards), without_limits(mixers):
             yield
     finally:
         for (module, name), state in zip(held, states, strict=True):
             setattr(module, name, state)
-        for mixer, own in zip(mixers, before, strict=True):
-            if own is None:
-                vars(mixer).pop("forward", None)
-            else:
-                mixer.forward = own
 
 
-@contextmanager
-def without_limits(mixers: Iterable[nn.Module]) -> Iterator[None]:
+def without_limits(mixers: Iterable[nn.Module]) -> AbstractContextManager[None]:
     """Let the mixers read a prompt by the rule that they read single tokens by."""
     name = "time_step_limit"
-    limits = [(mixer, getattr(mixer, name)) for mixer in mixers if hasattr(mixer, name)]
-    try:
-        for mixer, _ in limits:
-            setattr(mixer, name, _UNLIMITED)
-        yield
-    finally:
-        for mixer, limit in limits:
-            setattr(mixer, name, limit)
+    return having(name, {mixer: _UNLIMITED for mixer in mixers if hasattr(mixer, name)})
 
 
 def _stepped(mixer: nn.Module, cache: Any, number: int) -> Callable[..., Any]:
