@@ -10,6 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from specviz.zoo.ladder.batch import SLOTS, batch_table, costs_of, draft_shape, embedded_shape
+from specviz.zoo.ladder.fits import fit_points, fit_table
+from specviz.zoo.ladder.measure import count_all_rounds, survival
+from specviz.zoo.ladder.rungs import LARGE_K, SMALL_K, Size
 
 from specviz.costs.laws import (
     EXPONENTS,
@@ -21,10 +25,6 @@ from specviz.costs.laws import (
     r_squared,
     resampled_lengths,
 )
-from specviz.zoo.ladder.batch import SLOTS, batch_table, costs_of, draft_shape, embedded_shape
-from specviz.zoo.ladder.fits import fit_points, fit_table
-from specviz.zoo.ladder.measure import count_all_rounds, survival
-from specviz.zoo.ladder.rungs import LARGE_K, SMALL_K, Size
 
 X = np.array([1e4, 2e4, 4e4, 8e4, 1.6e5, 3.2e5])
 DATA = Path(__file__).parents[1] / "figures" / "data"

@@ -14,6 +14,7 @@ import pytest
 from conftest import check_refusal
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from specviz.studies.selection import QUEUE, _bootstrap, compare_selectors
 
 from specviz.cli.main import main as cli
 from specviz.simulation import (
@@ -28,7 +29,6 @@ from specviz.simulation import (
     simulate,
 )
 from specviz.simulation.selection import largest
-from specviz.studies.selection import QUEUE, _bootstrap, compare_selectors
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results.md"
 # Few different values, so that ties are frequent.
