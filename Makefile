@@ -80,9 +80,10 @@ fuzz: $(READY) ## ten minutes and 100,000 damaged records: each is refused or ca
 planted: $(READY) ## plant known bugs, one at a time: the fast tests have to catch each; after thinning out tests
 	PYTHONPATH=tests $(BIN)/python -m planted_bugs
 
-lint: $(READY) ## style and format
+lint: $(READY) ## style, format, and which room imports which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
 
 types: $(READY) ## types, by mypy
 	$(BIN)/mypy
