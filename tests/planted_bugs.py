@@ -997,7 +997,7 @@ BUGS = (
     # exercises
     Bug(
         name="stub-passes",
-        file="specviz/exercises/base.py",
+        file="notebooks/checks/base.py",
         old='print(wrapped(f"not yet: {missing}"))\n',
         new='print(wrapped(f"not yet: {missing}"))\n            return True\n',
         harm="an exercise that was not solved counts as solved",

@@ -32,7 +32,7 @@ LAYERS = (
     ("views", "servers"),
     ("bench",),
     ("studies",),
-    ("exercises", "zoo"),
+    ("zoo",),
     ("cli",),
 )
 FLOOR = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
@@ -319,12 +319,10 @@ RULES = (
     ),
     Rule(
         caches_stay_in_one_file,
-        # ... with states beside it, and the decoders that readers debug or copy, which know nothing
-        # of specviz.
+        # ... with states beside it, and the decoders that readers copy.
         exempt=(
             "engine/kv/slabs.py",
             "engine/kv/states.py",
-            "exercises/decoders/*.py",
             "reference/*.py",
         ),
         bad=(

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 import specviz as sv
+from checks import capstone
+from checks.attempts import work
+from checks.attempts.board import COLUMNS, Board
+from checks.attempts.judging import AttemptOutcome, Counterexample, judge, run, watched
+from checks.attempts.rows import RowUse, rows_of
+from checks.attempts.speed import MOST_TURNS, Speed, _is_decided
+from checks.base import WrongAnswerError
+from checks.decoders import mending, slots
 from specviz import metrics
 from specviz.checks.watch import capture, origins
 from specviz.checks.watch.causes import UNREAD
 from specviz.checks.watch.diagnose import ADVICE
-from specviz.exercises import capstone
-from specviz.exercises.attempts import work
-from specviz.exercises.attempts.board import COLUMNS, Board
-from specviz.exercises.attempts.judging import AttemptOutcome, Counterexample, judge, run, watched
-from specviz.exercises.attempts.rows import RowUse, rows_of
-from specviz.exercises.attempts.speed import MOST_TURNS, Speed, _is_decided
-from specviz.exercises.base import WrongAnswerError
-from specviz.exercises.decoders import mending, slots
 
 MISTAKES = runpy.run_path(str(Path(__file__).parent / "mistakes" / "capstone.py"))
 TWO_ROWS = work.Assignment(work.timed().prompts[2:4], K=2, max_new_tokens=8, batch_size=2)

@@ -14,9 +14,9 @@ import torch
 from scipy import stats
 
 import specviz as sv
-from specviz.exercises import decoders
-from specviz.exercises.decoders import crop, lookup, mystery, refill, repad, sampling, static
-from specviz.exercises.decoders.mending import mended, shown
+from checks import decoders
+from checks.decoders import crop, lookup, mystery, refill, repad, sampling, static
+from checks.decoders.mending import mended, shown
 
 PROMPTS = (0, 1, 6, 9)  # bundled ones, of 10 to 28 tokens; 0 and 6 begin with the same two
 ENDING = (8, 10, 14)  # whose texts end with EOS

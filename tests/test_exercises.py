@@ -1,8 +1,8 @@
 """The notebooks' exercises can be solved, wrong answers are found, and no answer stops a notebook.
 
 Convention, for a notebook NN_name.ipynb:
-- specviz/exercises/name.py has a *check* for each exercise, a function decorated with `@exercise`.
-  The notebook imports it as `from specviz.exercises import name as check` and calls
+- notebooks/checks/name.py has a *check* for each exercise, a function decorated with `@exercise`.
+  The notebook imports it as `from checks import name as check` and calls
   `check.some_name(answer)`.
 - notebooks/solutions/NN_name.py imports the same, and asserts that each check returns True for the
   right answer.
@@ -25,20 +25,21 @@ from types import ModuleType
 
 import pytest
 
-from specviz import exercises, metrics
-from specviz.exercises import base
+import checks
+from checks import base
+from specviz import metrics
 
 ROOT = Path(__file__).parents[1]
 NAMES = sorted(
     module.name
-    for module in pkgutil.iter_modules(exercises.__path__)
+    for module in pkgutil.iter_modules(checks.__path__)
     if module.name != "base" and not module.ispkg  # `decoders` are what the reader debugs
 )
 Check = Callable[..., bool]
 
 
 def module_of(name: str) -> ModuleType:
-    return importlib.import_module(f"specviz.exercises.{name}")
+    return importlib.import_module(f"checks.{name}")
 
 
 def checks_of(name: str) -> dict[str, Check]:
@@ -119,7 +120,7 @@ def test_notebook_solution_and_mistakes_cover_every_check(name):
         text[cell["cell_type"]] += "".join(cell["source"]) + "\n"
     solution = only("notebooks/solutions", f"[0-9][0-9]_{name}.py")
     assert checks_of(name)
-    assert f"from specviz.exercises import {name} as check" in text["code"]
+    assert f"from checks import {name} as check" in text["code"]
     assert [key for key in checks_of(name) if f"check.{key}(" not in text["code"]] == []
     assert f"](solutions/{solution.name})" in text["markdown"]
     assert mistakes(name).keys() == checks_of(name).keys()

@@ -1,6 +1,6 @@
 """Plausible wrong answers to the exercises of 01_one_row."""
 
-import specviz.exercises.one_row as module
+import checks.one_row as module
 
 
 def forget_the_bonus(drafts, said):

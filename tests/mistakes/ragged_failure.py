@@ -1,6 +1,6 @@
 """Plausible wrong answers to the exercises of 02_ragged_failure."""
 
-from specviz.exercises.ragged_failure import ACCEPTED, MISTAKES, K
+from checks.ragged_failure import ACCEPTED, MISTAKES, K
 
 
 def counts_the_holes(valid, accepted, K):
