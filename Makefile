@@ -24,7 +24,7 @@ NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
 TWO_CORES = $(shell command -v taskset > /dev/null && echo taskset -c 0,1)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test lowest unit browser programs nightly fuzz soak lint types check-notebooks time-notebooks planted notebooks figures course bench survey agreement families paint js licences wheel clean
+.PHONY: help lab demo test lowest unit browser programs nightly fuzz soak lint types check-notebooks time-notebooks planted notebooks figures bench survey agreement families paint js licences wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -93,9 +93,6 @@ figures: $(READY) ## draw the figures again
 	$(BIN)/specviz study figures --out figures
 	$(BIN)/specviz study schematics --out figures/schematics
 	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
-
-course: $(READY) ## draw the map of the course from notebooks/course.csv
-	PYTHONPATH=tests $(BIN)/python -m course_map
 
 bench: $(READY) ## measure all strategies and baselines on this machine; goes on where it was interrupted
 	$(BIN)/specviz bench --max-new-tokens 64 128 --limit 64 --turns 60 --out figures/data --report runs/bench.html
