@@ -7,15 +7,12 @@ Contract: each check runs the reader's function on the embedded pair. What is wr
 from pathlib import Path
 from typing import Any
 
-from checks.attempts import work
-from checks.attempts.board import Board
-from checks.attempts.judging import LEAST_GAIN, Counterexample, Decoder, judge
-from checks.attempts.rows import rows_of
-from checks.attempts.speed import Speed, measure
+import specviz as sv
+from checks import attempts
+from checks.attempts import Board, Counterexample, Decoder, Speed, judge
 from checks.base import WrongAnswerError, exercise, expect
 from checks.decoders import slots as _slots
 from checks.decoders.mending import mended
-from specviz.checks.watch.report import WatchReport
 
 _FOUND: list[Counterexample] = []
 
@@ -35,7 +32,7 @@ def budget(slots: int, reads: list[int]) -> str:
 @exercise
 def alone(decode: Decoder) -> str:
     """Check milestone 1: right with one row."""
-    report = judge(decode, work.one_row(), _FOUND)
+    report = judge(decode, attempts.one_row(), _FOUND)
     _speculates(report)
     return _praise(report, "three texts, one after the other")
 
@@ -43,10 +40,10 @@ def alone(decode: Decoder) -> str:
 @exercise
 def batched(decode: Decoder) -> str:
     """Check milestone 2: right with eight rows, with refill and EOS."""
-    asked = work.batch()
+    asked = attempts.batch()
     report = judge(decode, asked, _FOUND)
     _speculates(report)
-    rows = rows_of(report, asked.batch_size)
+    rows = attempts.rows_of(report, asked.batch_size)
     if rows.most != asked.batch_size:
         raise WrongAnswerError(
             f"all texts are right, and the target decodes {rows.most} rows in one forward; "
@@ -67,11 +64,11 @@ def fast(decode: Decoder, board: str | Path) -> str:
 
     `board` is the file of the leaderboard, which gets a line.
     """
-    attempts = Board(board)
-    asked = work.timed()
-    speed = measure(decode, asked)
+    table = Board(board)
+    asked = attempts.timed()
+    speed = attempts.measure(decode, asked)
     is_faster = speed.ratio > 1
-    attempts.add(3 if is_faster else 2, asked.batch_size, speed, str(work.pair().device))
+    table.add(3 if is_faster else 2, asked.batch_size, speed, str(attempts.pair().device))
     if not is_faster:
         raise WrongAnswerError(f"all texts are right, and it is not faster: {_said(speed)}")
     return _said(speed)
@@ -84,7 +81,7 @@ def colleague(old: str, new: str) -> str:
         decoder = mended(_slots, old, new)
     except ValueError as error:
         raise WrongAnswerError(str(error)) from None
-    asked = work.three_rows()
+    asked = attempts.three_rows()
     judge(decoder.decode, asked, _FOUND)
     return f"{len(asked.prompts)} texts in three rows, and each is the target's own"
 
@@ -103,16 +100,16 @@ def leaderboard(board: str | Path) -> Any:
     return None
 
 
-def _speculates(report: WatchReport) -> None:
+def _speculates(report: sv.WatchReport) -> None:
     gain = report.tokens_per_round
-    if gain < LEAST_GAIN:
+    if gain < attempts.LEAST_GAIN:
         raise WrongAnswerError(
             f"all texts are right, and a row gains {gain:.2f} tokens a round: without drafts it "
             "would gain 1. Are drafts verified, and kept where they are right?"
         )
 
 
-def _praise(report: WatchReport, what: str) -> str:
+def _praise(report: sv.WatchReport, what: str) -> str:
     lines = [f"{what}; {report.tokens_per_round:.2f} tokens a round and row"]
     lines += [f"to mend later, {cost.name}: {cost.sentence}" for cost in report.costs]
     return "\n".join(lines)

@@ -1,15 +1,12 @@
 """Checks of 16_debug: symptoms, mended decoders, and what a sampler emits."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-from transformers import PreTrainedModel
 
-import specviz as sv
+from checks import attempts
 from checks.base import WrongAnswerError, ask, exercise, expect
 from checks.decoders import lookup as _lookup
 from checks.decoders import mystery as _mystery
@@ -56,7 +53,7 @@ def symptoms(answer: Sequence[str]) -> str:
 @exercise
 def repad(old: str, new: str) -> str:
     """Check exercise 2: a line of `repad`, and the line in its place."""
-    _same_texts(_mended(_repad, old, new), _prompts(_PROMPTS))
+    _same_texts(_mended(_repad, old, new), attempts.bundled(_PROMPTS))
     return "four rows of different lengths, and each is the target's own text"
 
 
@@ -65,7 +62,7 @@ def refill(old: str, new: str) -> str:
     """Check exercise 3: a line of `refill`, and the line in its place."""
     decoder = _mended(_refill, old, new)
     for batch_size in (2, 3):
-        _same_texts(decoder, _prompts(_PROMPTS), batch_size=batch_size)
+        _same_texts(decoder, attempts.bundled(_PROMPTS), batch_size=batch_size)
     return "batches of two and three rows, and every request is the target's own text"
 
 
@@ -73,8 +70,8 @@ def refill(old: str, new: str) -> str:
 def lookup(old: str, new: str) -> str:
     """Check exercise 4: a line of `lookup`, and what comes in its place."""
     decoder = _mended(_lookup, old, new)
-    _same_texts(decoder, _shots())
-    _same_texts(decoder, _prompts(_PROMPTS[:2]))
+    _same_texts(decoder, attempts.with_example(_ENDING, _NEW_TOKENS))
+    _same_texts(decoder, attempts.bundled(_PROMPTS[:2]))
     return "texts end behind their first EOS, and prompts that contain EOS are continued"
 
 
@@ -103,7 +100,7 @@ def emitted(answer: Callable[..., Any]) -> str:
 def mystery(old: str, new: str) -> str:
     """Check exercise 6: a line of `mystery`, and the line in its place."""
     decoder = _mended(_mystery, old, new)
-    rounds = _same_texts(decoder, _prompts(_PROMPTS))
+    rounds = _same_texts(decoder, attempts.bundled(_PROMPTS))
     if rounds > _MOST_ROUNDS:
         raise WrongAnswerError(
             f"the texts are right, as they were, and took {rounds} forwards of the target; "
@@ -119,76 +116,29 @@ def _mended(decoder: ModuleType, old: str, new: str) -> ModuleType:
         raise WrongAnswerError(str(error)) from None
 
 
-def _same_texts(decoder: ModuleType, prompts: list[list[int]], **options: Any) -> int:
+def _same_texts(decoder: ModuleType, prompts: list[tuple[int, ...]], **options: Any) -> int:
     """Return the forwards of the target. Raise WrongAnswerError unless all texts are its own."""
-    pair = _pair()
-    with _counted(pair.target) as forwards:
+    pair = attempts.pair()
+    given = [list(prompt) for prompt in prompts]
+    with attempts.counted((pair.target,), _MOST_FORWARDS, _too_many) as forwards:
         outputs = decoder.decode(
-            pair.target, pair.draft, prompts, max_new_tokens=_NEW_TOKENS, **options
+            pair.target, pair.draft, given, max_new_tokens=_NEW_TOKENS, **options
         )
-    right = _texts(tuple(map(tuple, prompts)))
+    right = attempts.texts(tuple(prompts), _NEW_TOKENS)
     expect(len(outputs), len(right), "the number of texts")
     for number, (found, wanted) in enumerate(zip(outputs, right, strict=True)):
         if found != wanted:
-            same = 0
-            while found[same : same + 1] == wanted[same : same + 1]:
-                same += 1
             raise WrongAnswerError(
-                f"text {number} of {len(right)} is the target's own up to new token {same}, and "
-                "not from there on"
+                f"text {number} of {len(right)} is the target's own up to new token "
+                f"{attempts.common(found, wanted)}, and not from there on"
             )
     return len(forwards)
 
 
-@contextmanager
-def _counted(model: PreTrainedModel) -> Iterator[list[int]]:
-    """Count forwards, and end a decoder that never ends."""
-    forwards: list[int] = []
-
-    def count(*_: Any) -> None:
-        forwards.append(len(forwards))
-        if len(forwards) > _MOST_FORWARDS:
-            raise WrongAnswerError(
-                f"it has called the target {len(forwards)} times, which is more than without drafts"
-            )
-
-    handle = model.register_forward_pre_hook(count)
-    try:
-        yield forwards
-    finally:
-        handle.remove()
-
-
-@cache
-def _pair() -> sv.Pair:
-    return sv.load_pair(device="cpu", dtype="float32")
-
-
-def _prompts(numbers: Sequence[int]) -> list[list[int]]:
-    tokenizer = _pair().tokenizer
-    assert tokenizer is not None, "the embedded pair has one"
-    texts = sv.load_prompts()
-    return [list(tokenizer(texts[number]).input_ids) for number in numbers]
-
-
-@cache
-def _texts(prompts: tuple[tuple[int, ...], ...]) -> list[list[int]]:
-    """Return what the target writes by itself, one prompt at a time."""
-    return sv.generate(
-        _pair(),
-        [list(prompt) for prompt in prompts],
-        strategy="autoregressive",
-        batch_size=1,
-        max_new_tokens=_NEW_TOKENS,
-        progress=False,
-    ).tokens
-
-
-def _shots() -> list[list[int]]:
-    """Return prompts that hold an example with its end, and the beginning of the same again."""
-    prompts = _prompts(_ENDING)
-    texts = _texts(tuple(map(tuple, prompts)))
-    return [prompt + text + prompt for prompt, text in zip(prompts, texts, strict=True)]
+def _too_many(count: int) -> Exception:
+    return WrongAnswerError(
+        f"it has called the target {count} times, which is more than without drafts"
+    )
 
 
 def _emitted(p: Array, q: Array, drawn: Array) -> Array:
