@@ -164,7 +164,7 @@ def test_the_hunts_runs_are_the_same_on_every_machine():
     """No choice in them was close, because the answers depend on what was accepted."""
     hunt = module_of("invariants")
     for name in (*hunt._MYSTERIES, *hunt._PRACTICE):
-        assert metrics.smallest_gap(hunt._RECORDED[name]) > 1e-3
+        assert metrics.smallest_gap(hunt._recorded(name)) > 1e-3
 
 
 def test_a_check_names_the_case(capsys):

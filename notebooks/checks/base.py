@@ -9,6 +9,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from specviz.util.text import wrapped
 
 
@@ -18,6 +20,9 @@ class WrongAnswerError(Exception):
 
 class NotYetError(Exception):
     """There is no answer yet. The message says what is missing."""
+
+
+Answer = Callable[..., Any]  # a function of the reader
 
 
 def exercise(check: Callable[..., str]) -> Callable[..., bool]:
@@ -53,6 +58,17 @@ def ask(answer: Callable[..., Any], *arguments: Any) -> Any:
     if found is None or found is ...:
         raise NotYetError("your function returns nothing yet")
     return found
+
+
+def expect_close(found: Any, wanted: float, case: str, name: str = "") -> None:
+    """Raise WrongAnswerError unless the number `found` is `wanted`; name: of the number."""
+    if not abs(float(found) - wanted) < 1e-9:
+        raise WrongAnswerError(f"for {case} expected {name}{wanted:.3f}, got {float(found):.3f}")
+
+
+def rounded(values: Any, digits: int = 3) -> Any:
+    """Return numbers of a sentence, as nested lists."""
+    return np.round(np.asarray(values, float), digits).tolist()
 
 
 def expect(found: object, wanted: object, case: str) -> None:

@@ -1,11 +1,8 @@
 """Checks of 08_cost: a roofline's ridge point, the best K, whether a round is faster."""
 
 import random
-from collections.abc import Callable
-from typing import Any
 
-from checks.base import ask, exercise, expect
-from specviz.costs.breakeven import best_num_draft_tokens
+from checks.base import Answer, ask, exercise, expect
 
 
 @exercise
@@ -23,7 +20,7 @@ def turns(tokens: float, batch: float) -> str:
 
 
 @exercise
-def best_k(answer: Callable[..., Any]) -> str:
+def best_k(answer: Answer) -> str:
     """Check a function of draft_s, verify_s (K + 1,) and rates (K,) that returns the best K."""
     rng = random.Random(0)
     seen = set()
@@ -32,17 +29,8 @@ def best_k(answer: Callable[..., Any]) -> str:
         rates = sorted((round(rng.random(), 3) for _ in range(most)), reverse=True)
         draft_s = round(rng.uniform(0.1, 2), 3)
         verify_s = [round(5 + rng.uniform(0, 2) * k, 3) for k in range(most + 1)]
-
-        def costs(
-            _rows: Any,
-            k: Any,
-            _slots: Any,
-            draft_s: float = draft_s,
-            verify_s: list[float] = verify_s,
-        ) -> dict[str, float]:
-            return {"draft": draft_s * k, "verify": verify_s[k]}
-
-        wanted = best_num_draft_tokens(costs, 1, 1, rates)
+        speeds = [(1 + sum(rates[:k])) / (draft_s * k + verify_s[k]) for k in range(most + 1)]
+        wanted = speeds.index(max(speeds))
         found = ask(answer, draft_s, list(verify_s), list(rates))
         expect(int(found), wanted, f"draft_s = {draft_s}, verify_s = {verify_s}, rates = {rates}")
         seen.add(wanted)
@@ -50,7 +38,7 @@ def best_k(answer: Callable[..., Any]) -> str:
 
 
 @exercise
-def is_faster(answer: Callable[..., Any]) -> str:
+def is_faster(answer: Answer) -> str:
     """Check a function of draft_s, verify_s, step_s and rates (K,): does a round beat steps?"""
     rng = random.Random(0)
     yes = 0

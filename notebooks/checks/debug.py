@@ -1,13 +1,13 @@
 """Checks of 16_debug: symptoms, mended decoders, and what a sampler emits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from checks import attempts
-from checks.base import WrongAnswerError, ask, exercise, expect
+from checks.base import Answer, WrongAnswerError, ask, exercise, expect, rounded
 from checks.decoders import lookup as _lookup
 from checks.decoders import mystery as _mystery
 from checks.decoders import refill as _refill
@@ -76,7 +76,7 @@ def lookup(old: str, new: str) -> str:
 
 
 @exercise
-def emitted(answer: Callable[..., Any]) -> str:
+def emitted(answer: Answer) -> str:
     """Check answer(p, q, drawn): distribution of the token that comes of one draft, (V,).
 
     The draft is drawn from `drawn`, and judged with p and q.
@@ -88,11 +88,13 @@ def emitted(answer: Callable[..., Any]) -> str:
             drawn = q
         wanted = _emitted(p, q, drawn)
         found = np.asarray(ask(answer, p.copy(), q.copy(), drawn.copy()), dtype=float)
-        case = f"p = {_rounded(p)}, q = {_rounded(q)} and drawn = {_rounded(drawn)}"
+        case = f"p = {rounded(p, 2)}, q = {rounded(q, 2)} and drawn = {rounded(drawn, 2)}"
         if found.shape != p.shape:
             raise WrongAnswerError(f"for {case} expected {p.size} numbers, got {found.shape}")
         if not np.abs(found - wanted).max() < 1e-9:
-            raise WrongAnswerError(f"for {case} expected {_rounded(wanted)}, got {_rounded(found)}")
+            raise WrongAnswerError(
+                f"for {case} expected {rounded(wanted, 2)}, got {rounded(found, 2)}"
+            )
     return "where drafts are drawn from q itself, the result is p, whatever q is"
 
 
@@ -150,7 +152,3 @@ def _emitted(p: Array, q: Array, drawn: Array) -> Array:
         found[token] += chance * accepted
         found += chance * (1 - accepted) * rest / rest.sum()
     return found
-
-
-def _rounded(values: Array) -> Any:
-    return np.round(values, 2).tolist()

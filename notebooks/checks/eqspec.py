@@ -1,12 +1,11 @@
 """Checks of 04_eqspec: where rows go, what that copies, realignment at once, moving a block."""
 
 import random
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
-from checks.base import WrongAnswerError, ask, exercise, expect
+from checks.base import Answer, WrongAnswerError, ask, exercise, expect
 
 # Of the first exercise, whose rows stand in 9 columns.
 N = (9, 4, 7, 7)
@@ -32,7 +31,7 @@ def copied_bytes(answer: int) -> str:
 
 
 @exercise
-def realign_at_once(answer: Callable[..., Any]) -> str:
+def realign_at_once(answer: Answer) -> str:
     """Check a function of kv (B, T, D), starts, n, gain (B,): the moved K/V and new starts."""
     rng = torch.Generator().manual_seed(0)
     for trial in range(50):
@@ -66,7 +65,7 @@ def _ragged_batch(
 
 
 @exercise
-def shift_row(answer: Callable[..., Any]) -> str:
+def shift_row(answer: Answer) -> str:
     """Check a function that moves `length` slots within a list, from `start` to `start + d`."""
     rng = random.Random(0)
     for _ in range(200):

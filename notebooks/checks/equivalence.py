@@ -1,14 +1,13 @@
 """Checks of 07_equivalence: causes of divergences, acceptance, the residual, a wrong sampler."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from checks.base import NotYetError, WrongAnswerError, ask, exercise, expect
+from checks.base import Answer, NotYetError, WrongAnswerError, ask, exercise, expect, rounded
 from specviz.checks.equivalence import CAUSES, CEILINGS, Evidence
-from specviz.record.schema import Array
 
 _NAN = float("nan")
 _DIVERGENCES = {  # dtype, measured noise, and what is known of the divergence
@@ -91,7 +90,7 @@ def acceptance(probability: float, rest: Sequence[float]) -> str:
 
 
 @exercise
-def residual(answer: Callable[..., Any]) -> str:
+def residual(answer: Answer) -> str:
     """Check answer(p, q): the distribution (V,) to draw from after a rejection."""
     for ps, qs in _PAIRS:
         p, q = np.array(ps), np.array(qs)
@@ -99,7 +98,7 @@ def residual(answer: Callable[..., Any]) -> str:
         wanted = left / left.sum() if left.sum() > 0 else p
         if found.shape != p.shape or not np.allclose(found, wanted, atol=1e-6):
             raise WrongAnswerError(
-                f"for p = {ps}, q = {qs} expected {_rounded(wanted)}, got {_rounded(found)}"
+                f"for p = {ps}, q = {qs} expected {rounded(wanted)}, got {rounded(found)}"
             )
     return (
         "after a rejection follow the tokens that the draft gives too little probability, "
@@ -108,7 +107,7 @@ def residual(answer: Callable[..., Any]) -> str:
 
 
 @exercise
-def sampler(answer: Callable[..., Any]) -> str:
+def sampler(answer: Answer) -> str:
     """Check answer(draft, p, q, u, v): the emitted token for a draft from q, with two uniforms.
 
     It is judged by the distribution of its tokens, over all drafts and a fine grid of u and v.
@@ -124,11 +123,6 @@ def sampler(answer: Callable[..., Any]) -> str:
                     law[token] += q[draft] / _GRID**2
         if np.abs(law - p).max() > _NEAR:
             raise WrongAnswerError(
-                f"for p = {ps}, q = {qs} it emits tokens with the probabilities {_rounded(law)}"
+                f"for p = {ps}, q = {qs} it emits tokens with the probabilities {rounded(law)}"
             )
     return "the emitted tokens are distributed as p, whatever q is"
-
-
-def _rounded(values: Array) -> list[float]:
-    numbers: list[float] = values.round(3).tolist()
-    return numbers

@@ -2,11 +2,9 @@
 
 import math
 import random
-from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any
 
-from checks.base import WrongAnswerError, ask, exercise, expect
+from checks.base import Answer, WrongAnswerError, ask, exercise, expect
 
 CERTAIN_WINDOW = 20 * 7 + 1
 
@@ -21,7 +19,7 @@ def certain_window(answer: int) -> str:
 
 
 @exercise
-def longest_group(answer: Callable[..., Sequence[int]]) -> str:
+def longest_group(answer: Answer) -> str:
     """Check a function of {request: n} and B that returns a group of equal length.
 
     The group is the first B requests of the largest length that has so many, or [].
@@ -38,7 +36,7 @@ def longest_group(answer: Callable[..., Sequence[int]]) -> str:
 
 
 @exercise
-def choose_fairly(answer: Callable[..., Sequence[int]]) -> str:
+def choose_fairly(answer: Answer) -> str:
     """Check a scheduler that keeps `waited` right and serves every request in time."""
     rng = random.Random(0)
     for _ in range(40):
@@ -55,7 +53,7 @@ def choose_fairly(answer: Callable[..., Sequence[int]]) -> str:
 
 
 def _one_round(
-    answer: Callable[..., Any],
+    answer: Answer,
     lengths: dict[int, int],
     waited: dict[int, int],
     true: dict[int, int],
@@ -86,7 +84,7 @@ def _one_round(
 
 
 @exercise
-def stay_together(answer: Callable[[float, int], float]) -> str:
+def stay_together(answer: Answer) -> str:
     """Check the probability that two rows gain the same, as a function of alpha and K."""
     for alpha, K in ((0.0, 5), (1.0, 5), (0.5, 1), (0.7, 5), (0.9, 3), (0.2, 8), (0.6, 0)):
         exactly = [alpha**a * (1 - alpha) for a in range(K)] + [alpha**K]

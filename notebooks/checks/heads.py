@@ -1,13 +1,11 @@
 """Checks of 12_heads: entries of a head, independent heads, re-reading, and expected length."""
 
 import random
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from checks.base import WrongAnswerError, ask, exercise, expect
-from specviz.record.schema import Array
+from checks.base import Answer, WrongAnswerError, ask, exercise, expect, rounded
 
 # The row of the notebook: n committed tokens when a round began, of whose K drafts a were accepted.
 _N = 14
@@ -18,7 +16,9 @@ _A = 3
 @exercise
 def entries(answer: Any) -> str:
     """Check what the head reads in the next round: (token, feature, "true" or "own") an entry."""
-    wanted = _entries(_N, _A, _K)
+    pending = _N + _A
+    wanted = [(token, token - 1, "true") for token in range(_N, pending + 1)]
+    wanted += [(token, token - 1, "own") for token in range(pending + 1, pending + _K)]
     found = [(int(token), int(feature), str(source)) for token, feature, source in answer]
     tokens = [token for token, _, _ in wanted]
     if [token for token, _, _ in found] != tokens:
@@ -39,16 +39,8 @@ def entries(answer: Any) -> str:
     return f"{true} entries with true features, {len(wanted) - true} with the head's own"
 
 
-def _entries(n: int, accepted: int, K: int) -> list[tuple[int, int, str]]:
-    """Return what a chain head reads in the round after one that accepted so many drafts."""
-    pending = n + accepted
-    true = [(token, token - 1, "true") for token in range(n, pending + 1)]
-    own = [(token, token - 1, "own") for token in range(pending + 1, pending + K)]
-    return true + own
-
-
 @exercise
-def independent(answer: Callable[..., Any]) -> str:
+def independent(answer: Answer) -> str:
     """Check answer(first, then): what two ideal heads draft that do not know each other's token.
 
     It is (a, b, chance): two tokens, and the chance that the text goes on with both.
@@ -61,7 +53,7 @@ def independent(answer: Callable[..., Any]) -> str:
         then = rng.dirichlet(np.full(V, 0.3), V)
         a = int(first.argmax())
         b = int((first @ then).argmax())
-        case = f"first = {_rounded(first)} and then = {_rounded(then)}"
+        case = f"first = {rounded(first, 2)} and then = {rounded(then, 2)}"
         found = ask(answer, first.copy(), then.copy())
         expect((int(found[0]), int(found[1])), (a, b), f"{case}, the two tokens,")
         if not abs(float(found[2]) - first[a] * then[a, b]) < 1e-9:
@@ -77,7 +69,7 @@ def independent(answer: Callable[..., Any]) -> str:
 
 
 @exercise
-def reread(answer: Callable[..., Any]) -> str:
+def reread(answer: Answer) -> str:
     """Check answer(n, a, K): entries that the next round overwrites, and those it reads first."""
     rng = random.Random(0)
     overwrites = 0
@@ -98,29 +90,15 @@ def reread(answer: Callable[..., Any]) -> str:
 
 
 @exercise
-def expected_length(answer: Callable[..., Any]) -> str:
+def expected_length(answer: Answer) -> str:
     """Check answer(chances): expected tokens of a round, given each draft's conditional chance."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         chances = rng.uniform(0.05, 1, int(rng.integers(1, 8)))
-        wanted = _length_by_rounds(chances)
+        wanted = 1 + float(np.cumprod(chances).sum())
         found = float(ask(answer, chances.tolist()))
         if not abs(found - wanted) < 1e-9:
             raise WrongAnswerError(
-                f"for {_rounded(chances)} expected {wanted:.3f} tokens, got {found:.3f}"
+                f"for {rounded(chances, 2)} expected {wanted:.3f} tokens, got {found:.3f}"
             )
     return "right for 200 heads"
-
-
-def _length_by_rounds(chances: Sequence[float] | Array) -> float:
-    """Sum over all rounds that may happen: a drafts accepted, and the next one rejected."""
-    total = 0.0
-    reached = 1.0
-    for accepted, chance in enumerate(chances):
-        total += reached * (1 - chance) * (accepted + 1)
-        reached *= chance
-    return total + reached * (len(chances) + 1)
-
-
-def _rounded(values: Any) -> Any:
-    return np.round(values, 2).tolist()

@@ -1,10 +1,9 @@
 """Checks of 17_implementation: which rows stay, how many slots move, rows that fit."""
 
 import random
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
-from checks.base import ask, exercise, expect
+from checks.base import Answer, ask, exercise, expect
 
 _LENGTHS = (12, 11, 9, 7)
 _GAINS = (1, 4, 3, 3)
@@ -31,7 +30,7 @@ def stays(answer: Iterable[int]) -> str:
 
 
 @exercise
-def moved_slots(answer: Callable[..., Any]) -> str:
+def moved_slots(answer: Answer) -> str:
     """Check a function of lengths (B,) before a round and gains (B,): slots that EQSPEC moves."""
     rng = random.Random(0)
     overtaken = 0
@@ -51,7 +50,7 @@ def moved_slots(answer: Callable[..., Any]) -> str:
 
 
 @exercise
-def rows_that_fit(answer: Callable[..., Any]) -> str:
+def rows_that_fit(answer: Answer) -> str:
     """Check a function that returns the largest B.
 
     Its arguments are memory, weights, layers, heads, kv_heads, head_dim, itemsize and T.

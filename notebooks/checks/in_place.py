@@ -1,12 +1,12 @@
 """Checks of 06_in_place: stale slots, writes and mask of a round, paged slots, a draft's reads."""
 
+import itertools
 import random
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
-from checks.base import WrongAnswerError, ask, exercise, expect
+from checks.base import Answer, WrongAnswerError, ask, exercise, expect
 
 
 @exercise
@@ -23,7 +23,7 @@ def slots(stale: Sequence[int], written_next: Sequence[int]) -> str:
 
 
 @exercise
-def write_and_mask(answer: Callable[..., Any]) -> str:
+def write_and_mask(answer: Answer) -> str:
     """Check a function of slab (B, T), n (B,) and new (B, K+1).
 
     It writes in place and returns the mask (B, K+1, T).
@@ -56,7 +56,7 @@ def write_and_mask(answer: Callable[..., Any]) -> str:
 
 
 @exercise
-def paged_slots(answer: Callable[..., Any]) -> str:
+def paged_slots(answer: Answer) -> str:
     """Check a function of n, K, a block table and block size: physical slots of K + 1 tokens."""
     rng = random.Random(0)
     for _ in range(200):
@@ -71,12 +71,11 @@ def paged_slots(answer: Callable[..., Any]) -> str:
 
 
 @exercise
-def draft_reads(answer: Callable[..., Any]) -> str:
+def draft_reads(answer: Answer) -> str:
     """Check a function of n, K and a: the positions that the draft reads first next round."""
-    for n in (1, 2, 7):
-        for K in (1, 2, 5):
-            for a in range(K + 1):
-                _check_reads(list(ask(answer, n, K, a)), n, K, a)
+    for n, K in itertools.product((1, 2, 7), (1, 2, 5)):
+        for a in range(K + 1):
+            _check_reads(list(ask(answer, n, K, a)), n, K, a)
     return (
         "no gap, whatever was accepted; the target verifies every token, "
         "so a gap could never change the text"

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 import specviz as sv
-from checks.base import WrongAnswerError, ask, exercise, expect
+from checks.base import Answer, WrongAnswerError, ask, exercise, expect
 from specviz.checks.violations import RULES, Violation
 from specviz.record.schema import Array, Table
 
@@ -63,7 +63,7 @@ def realigned(length: int, offsets: list[int]) -> str:
 
 
 @exercise
-def position_ids(answer: Callable[..., Any]) -> str:
+def position_ids(answer: Answer) -> str:
     """Check answer(mask): the position of each column, from a mask (columns,) of 0 and 1."""
     for mask in (
         [1, 1, 1, 1],
@@ -90,7 +90,7 @@ def position_ids(answer: Callable[..., Any]) -> str:
 
 
 @exercise
-def positions_check(answer: Callable[..., Any]) -> str:
+def positions_check(answer: Answer) -> str:
     """Check answer(feeds): the pairs (round, row) with a token whose position is not its index."""
 
     def wanted(trace: sv.Trace) -> Array:
@@ -100,7 +100,7 @@ def positions_check(answer: Callable[..., Any]) -> str:
 
 
 @exercise
-def mask_check(answer: Callable[..., Any]) -> str:
+def mask_check(answer: Answer) -> str:
     """Check answer(feeds, holes): the pairs (round, row) with a query that saw wrong slots.
 
     It saw another number of slots than its index + 1, or its own slot was not the last one it saw.
@@ -152,43 +152,36 @@ def mystery(n: int) -> sv.Trace:
         raise ValueError(
             f"n must be one of {', '.join(map(str, _MYSTERIES))}, got {n!r}; pass one of these"
         )
-    return _RECORDED[n]
+    return _recorded(n)
 
 
-class _Recorded(dict[int | str, sv.Trace]):
-    """The runs that the exercises are about, each recorded on first use."""
-
-    @cached_property
-    def _pair(self) -> sv.Pair:
-        return sv.load_pair(device="cpu")  # the same runs everywhere
-
-    def __missing__(self, name: int | str) -> sv.Trace:
-        strategy, options = _MYSTERIES[name] if isinstance(name, int) else _PRACTICE[name]
-        prompts = sv.load_prompts()
-        run = sv.generate(
-            self._pair,
-            [prompts[i] for i in _PROMPTS],
-            strategy=sv.strategy(strategy, **options),
-            **_SETTINGS,
-        )
-        assert run.trace is not None
-        self[name] = run.trace if name in _PRACTICE else _without_header(run.trace)
-        return self[name]
-
-
-_RECORDED = _Recorded()
-
-
-def _without_header(trace: sv.Trace) -> sv.Trace:
-    """Return the same run with a header that does not say what is wrong with it."""
+@cache
+def _recorded(name: int | str) -> sv.Trace:
+    """Record a run that the exercises are about. A mystery's header does not name the fault."""
+    strategy, options = _MYSTERIES[name] if isinstance(name, int) else _PRACTICE[name]
+    prompts = sv.load_prompts()
+    trace = sv.generate(
+        _pair(),
+        [prompts[i] for i in _PROMPTS],
+        strategy=sv.strategy(strategy, **options),
+        **_SETTINGS,
+    ).trace
+    assert trace is not None
+    if isinstance(name, str):
+        return trace
     return replace(trace, meta={**trace.meta, "strategy_options": {}, "valid": False})
+
+
+@cache
+def _pair() -> sv.Pair:
+    return sv.load_pair(device="cpu")  # the same runs everywhere
 
 
 def _compare_with(wanted: Callable[[sv.Trace], Array], answer: Callable[[sv.Trace], Any]) -> str:
     """Check that an answer names the (round, row) of the wrong feeds in every practice run."""
     counts = []
     for name in _PRACTICE:
-        trace = _RECORDED[name]
+        trace = _recorded(name)
         expected = _pairs(trace.feeds, wanted(trace))
         found = {(int(number), int(row)) for number, row in answer(trace)}
         for words, pairs in (("misses", expected - found), ("wrongly names", found - expected)):

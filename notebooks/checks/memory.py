@@ -1,11 +1,10 @@
 """Checks of 14_memory: which lever frees most, bytes of K/V, rows at equal memory, and a chat."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from checks.base import WrongAnswerError, ask, exercise
+from checks.base import Answer, WrongAnswerError, ask, exercise
 from specviz.costs.memory import memory, peak_bytes
 from specviz.costs.shapes import named_pair
 from specviz.engine.strategies import STRATEGIES
@@ -56,7 +55,7 @@ def _peak(pulled: dict[str, Any]) -> int:
 
 
 @exercise
-def kv_bytes(answer: Callable[..., Any]) -> str:
+def kv_bytes(answer: Answer) -> str:
     """Check answer(rows, prompt, new, K, layers, kv_heads, head_dim, size): a model's K/V bytes."""
     rng = np.random.default_rng(0)
     for _ in range(100):
@@ -79,7 +78,7 @@ def kv_bytes(answer: Callable[..., Any]) -> str:
 
 
 @exercise
-def rows_alone(answer: Callable[..., Any]) -> str:
+def rows_alone(answer: Answer) -> str:
     """Check answer(budget, target_weights, draft_weights, target_row, draft_row) without drafts."""
     rng = np.random.default_rng(0)
     for _ in range(200):

@@ -2,11 +2,11 @@
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from numbers import Real
 
-from checks.base import WrongAnswerError, ask, exercise, expect
+from checks.base import Answer, WrongAnswerError, ask, exercise, expect
 from specviz.checks.equivalence import divergence
 
 # Drafts, and the target's choices after 0, 1, ... K of them.
@@ -18,8 +18,6 @@ ROUNDS = (
 _VOCABULARY = 50
 _PROMPT = [3, 14, 15]
 _BUDGET = 40
-
-Accept = Callable[[Sequence[int], Sequence[int]], Sequence[int]]
 
 
 class ToyReader:
@@ -74,7 +72,7 @@ def emitted(answer: Sequence[Sequence[int]]) -> str:
 
 
 @exercise
-def accept(answer: Accept) -> str:
+def accept(answer: Answer) -> str:
     """Check exercise 2: a function of drafts (K,) and target choices (K + 1,): gained tokens."""
     rng = random.Random(0)
     cases = [*ROUNDS, ([], [6])]
@@ -91,7 +89,7 @@ def accept(answer: Accept) -> str:
 
 
 @exercise
-def expected_length(answer: Callable[[float, int], float]) -> str:
+def expected_length(answer: Answer) -> str:
     """Check exercise 3: the mean acceptance length if drafts are accepted with chance `rate`."""
     cases = [(0.5, 1), (0.5, 2), (0.8, 5), (0.87, 10), (0.0, 5), (1.0, 5), (0.3, 0)]
     for rate, k in cases:
@@ -102,7 +100,7 @@ def expected_length(answer: Callable[[float, int], float]) -> str:
 
 
 @exercise
-def decode(answer: Callable[[ToyReader, ToyReader, list[int], int, int], Sequence[int]]) -> str:
+def decode(answer: Answer) -> str:
     """Check exercise 4: (target, draft, prompt, K, budget) -> new tokens, without waste."""
     text = _greedy(_PROMPT, _BUDGET)
     for k in (4, 1, 2):

@@ -1,12 +1,11 @@
 """Checks of 13_overlap: when lanes end, what splitting a batch gains, and how long lanes wait."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from checks.base import WrongAnswerError, ask, exercise
+from checks.base import Answer, WrongAnswerError, ask, exercise, expect_close
 from specviz.simulation.plan import plan_lanes
 
 # The lanes of the notebook: a verification, drafting, and rounds of each lane.
@@ -32,7 +31,7 @@ def finish(answer: Any) -> str:
 
 
 @exercise
-def gain(answer: Callable[..., Any]) -> str:
+def gain(answer: Answer) -> str:
     """Check answer(V, t, m): rows a second in two lanes of m over one lane of 2m."""
     rng = np.random.default_rng(0)
     losing = 0
@@ -43,12 +42,8 @@ def gain(answer: Callable[..., Any]) -> str:
         verify = partial(_line, v0, v1)
         draft = partial(_line, t0, t1)
         wanted = (verify(2 * m) + draft(2 * m)) / (2 * max(verify(m), draft(m)))
-        found = float(ask(answer, verify, draft, m))
-        if not abs(found - wanted) < 1e-9:
-            raise WrongAnswerError(
-                f"for V(b) = {v0:.1f} + {v1:.1f} b, t(b) = {t0:.1f} + {t1:.1f} b and m = {m} "
-                f"expected {wanted:.3f}, got {found:.3f}"
-            )
+        case = f"V(b) = {v0:.1f} + {v1:.1f} b, t(b) = {t0:.1f} + {t1:.1f} b and m = {m}"
+        expect_close(ask(answer, verify, draft, m), wanted, case)
         losing += wanted < 1
     return f"right for 200 devices; {losing} of them lose by splitting"
 
@@ -58,15 +53,11 @@ def _line(fixed: float, each: float, rows: float) -> float:
 
 
 @exercise
-def waiting(answer: Callable[..., Any]) -> str:
+def waiting(answer: Answer) -> str:
     """Check answer(V, t): the share of their time in which lanes wait, in the long run."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         V, t = rng.uniform(1, 50, 2).tolist()
         wanted = 1 - (V + t) / (2 * max(V, t))
-        found = float(ask(answer, V, t))
-        if not abs(found - wanted) < 1e-9:
-            raise WrongAnswerError(
-                f"for V = {V:.1f} and t = {t:.1f} expected {wanted:.3f}, got {found:.3f}"
-            )
+        expect_close(ask(answer, V, t), wanted, f"V = {V:.1f} and t = {t:.1f}")
     return "right for 200 devices, from equal sides to very different ones"

@@ -1,11 +1,10 @@
 """Checks of 00_quickstart: counting what rounds accept and gain. Runs no model."""
 
-from collections.abc import Callable, Sequence
 from numbers import Integral
 
 import pandas as pd
 
-from checks.base import WrongAnswerError, ask, exercise, expect
+from checks.base import Answer, WrongAnswerError, ask, exercise, expect
 
 # Tokens that each row gains in each round; 0 if the row had finished before.
 _ROUNDS = (
@@ -37,7 +36,7 @@ def twins(rounds: int, realigned_slots: int) -> str:
 
 
 @exercise
-def kept_by_rollback(answer: Callable[[pd.DataFrame], int]) -> str:
+def kept_by_rollback(answer: Answer) -> str:
     """Check exercise 2: a function of `metrics.rows(trace)`: tokens that rollback keeps."""
     for gains in _ROUNDS:
         entries = []
@@ -52,7 +51,7 @@ def kept_by_rollback(answer: Callable[[pd.DataFrame], int]) -> str:
 
 
 @exercise
-def accepted_drafts(answer: Callable[[Sequence[int], Sequence[int]], int]) -> str:
+def accepted_drafts(answer: Answer) -> str:
     """Check exercise 3: a function of K drafts and K + 1 choices: the accepted drafts."""
     cases = [
         ([1, 2, 3], [1, 2, 3, 4], 3),

@@ -1,9 +1,9 @@
 """Checks of 02_ragged_failure: what ragged rows do to positions, masks and K/V. Runs no model."""
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
-from checks.base import WrongAnswerError, ask, exercise, expect
+from checks.base import Answer, WrongAnswerError, ask, exercise, expect
 
 K = 4
 ACCEPTED = (2, 4, 0, 1)
@@ -14,9 +14,6 @@ MISTAKES = (
     "padding that is never removed",
 )
 _BREAK_ONE_ROW = {MISTAKES[0], MISTAKES[1]}
-
-Holes = Callable[[list[int], int, int], tuple[Sequence[int], Sequence[int]]]
-Realign = Callable[[list[str], list[int], list[int]], Sequence[Sequence[str]]]
 
 
 @exercise
@@ -52,7 +49,7 @@ def alone(answer: Collection[str]) -> str:
 
 
 @exercise
-def holes(answer: Holes) -> str:
+def holes(answer: Answer) -> str:
     """Check exercise 3: (valid, accepted, K) -> `valid` afterwards, positions of the fed tokens."""
     rng = random.Random(0)
     cases = [([1, 1, 1], 1, 3), ([0, 0, 1, 1], 3, 3), ([0, 1, 1, 0, 0, 1, 0], 0, 2)]
@@ -73,7 +70,7 @@ def holes(answer: Holes) -> str:
 
 
 @exercise
-def realign(answer: Realign) -> str:
+def realign(answer: Answer) -> str:
     """Check exercise 4: (slots, starts, lengths) -> slots with all rows ending in one column."""
     rng = random.Random(1)
     cases = [

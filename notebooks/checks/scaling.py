@@ -1,11 +1,11 @@
 """Checks of 15_scaling: a law's next rungs, its fit, and the K that gives most tokens a second."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from checks.base import NotYetError, WrongAnswerError, ask, exercise
+from checks.base import Answer, NotYetError, WrongAnswerError, ask, exercise
 from specviz.costs.laws import fit_log
 
 # The draft of the exercise: what it gains when its tokens double, and where it stands.
@@ -34,7 +34,7 @@ def next_rung(answer: Any) -> str:
 
 
 @exercise
-def fit(answer: Callable[..., Any]) -> str:
+def fit(answer: Answer) -> str:
     """Check answer(tokens, lengths): (a, b) of length = a + b ln(tokens), by least squares."""
     rng = np.random.default_rng(0)
     for _ in range(100):
@@ -65,7 +65,7 @@ def _pair(found: Any) -> tuple[float, float]:
 
 
 @exercise
-def best(answer: Callable[..., Any]) -> str:
+def best(answer: Answer) -> str:
     """Check answer(lengths, round_ms): the K with most tokens a second; dicts by K, from 0."""
     rng = np.random.default_rng(0)
     longest = 0

@@ -2,15 +2,14 @@
 
 import itertools
 import random
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 import specviz as sv
-from checks.base import WrongAnswerError, ask, exercise, expect
+from checks.base import Answer, WrongAnswerError, ask, exercise, expect
 from specviz.record.schema import Array
 
 # The answer for C = 5; 0.4 stands in two places, and the first draft of row 1 comes first.
@@ -32,7 +31,7 @@ def frontier(counts: Any) -> str:
 
 
 @exercise
-def choose(answer: Callable[..., Any]) -> str:
+def choose(answer: Answer) -> str:
     """Check answer(scores, C): how many drafts of each row are verified; scores (b, K)."""
     rng = random.Random(0)
     ties = 0
@@ -53,18 +52,13 @@ def choose(answer: Callable[..., Any]) -> str:
 def _by_brute_force(scores: Array, C: int) -> list[int]:
     """Try all ways to verify C drafts, each row's first ones. Of equals, take earlier positions."""
     b, k = scores.shape
-    best: list[int] = []
-    least = None
-    for counts in itertools.product(range(k + 1), repeat=b):
-        if sum(counts) != C:
-            continue
+
+    def rank(counts: tuple[int, ...]) -> tuple[float, list[tuple[int, int]]]:
         drafts = [(j, row) for row, count in enumerate(counts) for j in range(count)]
-        total = sum(scores[row, j] for j, row in drafts)
-        key = (-total, sorted(drafts))
-        if least is None or key < least:
-            least = key
-            best = list(counts)
-    return best
+        return -sum(scores[row, j] for j, row in drafts), sorted(drafts)
+
+    ways = itertools.product(range(k + 1), repeat=b)
+    return list(min((counts for counts in ways if sum(counts) == C), key=rank))
 
 
 @exercise
@@ -87,33 +81,27 @@ def too_many(scores: Any) -> str:
     return f"it verifies {counts.tolist()}, and the checker says: {found}"
 
 
-class _Run:
-    """A run whose rounds verify three drafts of nine, as long as all rows go on."""
-
-    @cached_property
-    def trace(self) -> sv.Trace:
-        """Recorded on first use."""
-        each = _CAPACITY // _ROWS
-        run = sv.generate(
-            sv.load_pair(device="cpu"),
-            sv.load_prompts(limit=_ROWS),
-            num_draft_tokens=each,
-            selector=sv.selector("tetris", extra=_DRAFTED - each),
-            batch_size=_ROWS,
-            max_new_tokens=6,
-            record=True,
-            progress=False,
-        )
-        assert run.trace is not None
-        return run.trace
-
-
-_RUN = _Run()
+@cache
+def _recorded() -> sv.Trace:
+    """Record a run whose rounds verify three drafts of nine, as long as all rows go on."""
+    each = _CAPACITY // _ROWS
+    run = sv.generate(
+        sv.load_pair(device="cpu"),
+        sv.load_prompts(limit=_ROWS),
+        num_draft_tokens=each,
+        selector=sv.selector("tetris", extra=_DRAFTED - each),
+        batch_size=_ROWS,
+        max_new_tokens=6,
+        record=True,
+        progress=False,
+    )
+    assert run.trace is not None
+    return run.trace
 
 
 def _first_violation(scores: Array, counts: Array) -> str:
     """Write scores and counts into the first round of a record, and check that record."""
-    trace = _RUN.trace
+    trace = _recorded()
     rows = {name: values.copy() for name, values in trace.rows.items()}
     rows["scores"][:_ROWS] = np.log(scores)
     rows["verified"][:_ROWS] = counts
@@ -122,7 +110,7 @@ def _first_violation(scores: Array, counts: Array) -> str:
 
 
 @exercise
-def predictable(answer: Callable[..., Any]) -> str:
+def predictable(answer: Answer) -> str:
     """Check answer(q, drafts): scores (b, K) that no draft decides for itself.
 
     q: (b, K, V), drafts: (b, K).

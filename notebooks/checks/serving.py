@@ -2,10 +2,8 @@
 
 import math
 import random
-from collections.abc import Callable
-from typing import Any
 
-from checks.base import WrongAnswerError, ask, exercise, expect
+from checks.base import Answer, WrongAnswerError, ask, exercise, expect
 
 _SERVED = 50.0  # requests a second of the faster policy
 _SLOWER = 30.0
@@ -26,7 +24,7 @@ def own_load(load: float, grows: bool) -> str:
 
 
 @exercise
-def devices(answer: Callable[..., Any]) -> str:
+def devices(answer: Answer) -> str:
     """Check a function of rate, latency_s and B: the least number of devices on average."""
     for rate, latency_s, rows in (
         (40, 2, 8),
@@ -46,7 +44,7 @@ def devices(answer: Callable[..., Any]) -> str:
 
 
 @exercise
-def p99(answer: Callable[..., Any]) -> str:
+def p99(answer: Answer) -> str:
     """Check a function of the times arrived, started and ended of requests: their P99."""
     rng = random.Random(0)
     for count in (100, 200, 500, 150, 1):

@@ -1,12 +1,10 @@
 """Checks of 09_your_models: which pairs fit, exact and partial match, an honest speedup."""
 
-import math
 import random
-from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from checks.base import WrongAnswerError, ask, exercise, expect
+from checks.base import Answer, WrongAnswerError, ask, exercise, expect, expect_close
 from specviz.checks.equivalence import partial_match
 
 _EOS = 0
@@ -28,7 +26,7 @@ def taken(a: bool, b: bool, c: bool, d: bool) -> str:
 
 
 @exercise
-def match(answer: Callable[..., Any]) -> str:
+def match(answer: Answer) -> str:
     """Check a function of outputs and references that returns (exact, partial)."""
     rng = random.Random(0)
     for _ in range(100):
@@ -40,12 +38,9 @@ def match(answer: Callable[..., Any]) -> str:
         exact = sum(a == b for a, b in pairs) / len(pairs)
         partial = sum(partial_match(a, b) for a, b in pairs) / len(pairs)
         found = ask(answer, [list(each) for each in outputs], [list(each) for each in references])
+        case = f"outputs {outputs}, references {references}"
         for name, ours, theirs in zip(("exact", "partial"), found, (exact, partial), strict=True):
-            if not math.isclose(ours, theirs, abs_tol=1e-9):
-                raise WrongAnswerError(
-                    f"for outputs {outputs}, references {references} expected {name} "
-                    f"{theirs:.3f}, got {ours:.3f}"
-                )
+            expect_close(ours, theirs, case, f"{name} ")
     return "right for 100 sets of texts, the same as the library's"
 
 
@@ -61,7 +56,7 @@ def _changed(reference: list[int], rng: random.Random) -> list[int]:
 
 
 @exercise
-def speedup(answer: Callable[..., Any]) -> str:
+def speedup(answer: Answer) -> str:
     """Check a function of runs, strategy, B and eos that returns a ratio of medians."""
     rng = random.Random(0)
     for _ in range(50):
@@ -74,10 +69,7 @@ def speedup(answer: Callable[..., Any]) -> str:
         for size in (1, 8):
             wanted = _speed(runs, "eqspec", size) / _speed(runs, "autoregressive", size)
             found = ask(answer, runs, "eqspec", size, _EOS)
-            if not math.isclose(found, wanted, rel_tol=1e-9):
-                raise WrongAnswerError(
-                    f"for eqspec at B = {size} expected {wanted:.3f}, got {found:.3f}"
-                )
+            expect_close(found, wanted, f"eqspec at B = {size}")
     return "tokens up to EOS count, the warm-up run does not, and both have the same B"
 
 

@@ -27,7 +27,9 @@ def moved(order):
 
 
 WRONG = {
-    "offsets": {"expected [0, -4, -2, -1], got": [[0, 4, 2, 1], [5, 1, 3, 4], [4, 0, 2, 3], [0]]},
+    "offsets": {
+        "expected [0, -4, -2, -1], got": [[0, 4, 2, 1], [5, 1, 3, 4], [4, 0, 2, 3], [0, -4, -2]]
+    },
     "copied_bytes": {
         "expected 516096000, got": [8 * 500 * 147456, 7 * 500 * 147456 // 2],
         "counts the pending tokens": [7 * 501 * 147456],

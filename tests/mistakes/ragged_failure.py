@@ -3,9 +3,9 @@
 from checks.ragged_failure import ACCEPTED, MISTAKES, K
 
 
-def fed(valid, accepted, K, first=None, holes=True):
-    """The right answer; `first` is another first position, without `holes` they are dropped."""
-    after = [*valid, 1, *[1] * accepted, *[0] * (K - accepted) * holes]
+def fed(valid, accepted, K, first=None, holes=True, pending=True):
+    """The right answer; `first` is another first position; False drops holes or pending."""
+    after = [*valid, *[1] * (accepted + pending), *[0] * (K - accepted) * holes]
     first = sum(valid) if first is None else first
     return after, [first + j for j in range(K + 1)]
 
@@ -36,7 +36,7 @@ WRONG = {
             lambda valid, accepted, K: fed(valid, accepted, K, sum(valid) + 1),
         ],
         "as the new valid, expected": [
-            lambda valid, accepted, K: ([*valid, *[1] * accepted], fed(valid, accepted, K)[1]),
+            lambda valid, accepted, K: fed(valid, accepted, K, pending=False),
             lambda valid, accepted, K: fed(valid, accepted, K, holes=False),
         ],
         "must be two lists": [lambda valid, accepted, K: fed(valid, accepted, K)[0]],
