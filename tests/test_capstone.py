@@ -9,7 +9,7 @@ from mistakes.capstone import COUNT, PLACES, REMARKED, SHARED_MASK, UNREAD, alon
 
 import specviz as sv
 from checks import attempts, capstone
-from checks.attempts import Assignment, Board, Counterexample, Outcome, RowUse, Speed
+from checks.attempts import Assignment, Counterexample, Outcome, RowUse, Speed
 from checks.base import WrongAnswerError
 from checks.decoders import slots
 from specviz import metrics
@@ -149,11 +149,11 @@ def test_outputs_that_are_no_texts_are_refused(outputs):
 
 
 def test_the_board_grows_and_is_no_other_file(tmp_path):
-    board = Board(tmp_path / "runs" / "capstone.csv")
-    assert len(board.table()) == 0
-    board.add(2, 8, Speed(100.0, (0.9, 0.8, 1.0)), "cpu")
-    board.add(3, 8, Speed(150.0, (1.2, 1.3)), "cpu")
-    table = board.table()
+    board = tmp_path / "runs" / "capstone.csv"
+    assert len(attempts.leaderboard(board)) == 0
+    attempts.add_attempt(board, 2, 8, Speed(100.0, (0.9, 0.8, 1.0)), "cpu")
+    attempts.add_attempt(board, 3, 8, Speed(150.0, (1.2, 1.3)), "cpu")
+    table = attempts.leaderboard(board)
     assert table["milestone"].tolist() == [2, 3]
     assert table["ratio"].tolist() == [0.9, 1.25]
     assert table[["low", "high"]].to_numpy().tolist() == [[0.8, 1.0], [1.2, 1.3]]
@@ -161,7 +161,7 @@ def test_the_board_grows_and_is_no_other_file(tmp_path):
     for content in ("", "a,b\n1,2\n", "\x00\xff"):
         other.write_text(content, encoding="latin-1")
         with pytest.raises(ValueError, match="must be a leaderboard"):
-            Board(other).table()
+            attempts.leaderboard(other)
         assert other.read_text(encoding="latin-1") == content
 
 

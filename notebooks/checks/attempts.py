@@ -22,7 +22,6 @@ import specviz as sv
 from checks.base import NotYetError, WrongAnswerError, ask
 from specviz.bench.clock import synchronize
 from specviz.util.files import write
-from specviz.util.validate import require_path
 
 Tokens = list[int]
 Decoder = Callable[..., Any]
@@ -46,9 +45,6 @@ class Assignment:
     max_new_tokens: int = NEW_TOKENS
     batch_size: int = 1
 
-    def cut(self, max_new_tokens: int) -> "Assignment":
-        return replace(self, max_new_tokens=max_new_tokens)
-
     def due(self) -> list[Tokens]:
         """Return the new tokens of each prompt that are right."""
         return [text[: self.max_new_tokens] for text in texts(self.prompts)]
@@ -67,7 +63,7 @@ def one_row() -> Assignment:
     return Assignment(tuple(bundled((5, 10, 0))))
 
 
-def batch(batch_size: int = 8) -> Assignment:
+def batch() -> Assignment:
     """Return eleven prompts for eight rows, so that three enter by refill.
 
     Two texts end with EOS. One prompt of the first batch and one that enters later contain EOS.
@@ -76,7 +72,7 @@ def batch(batch_size: int = 8) -> Assignment:
     later = bundled((3, 6, 2))
     shots = with_example(ENDING)
     prompts = (*first, shots[0], *later[:2], shots[1], later[2])
-    return Assignment(tuple(prompts), batch_size=batch_size)
+    return Assignment(tuple(prompts), batch_size=8)
 
 
 def three_rows() -> Assignment:
@@ -85,9 +81,9 @@ def three_rows() -> Assignment:
     return Assignment(tuple(prompts[number] for number in (5, 6, 4, 7, 8, 0)), batch_size=3)
 
 
-def timed(batch_size: int = 8) -> Assignment:
+def timed() -> Assignment:
     """Return ten prompts for eight rows, of 10 to 29 tokens; two of the texts end with EOS."""
-    return Assignment(tuple(bundled((*range(9), 10))), None, 24, batch_size)
+    return Assignment(tuple(bundled((*range(9), 10))), None, 24, 8)
 
 
 def small(batch_size: int) -> list[Assignment]:
@@ -320,7 +316,7 @@ def _smallest(decode: Decoder, work: Assignment) -> Counterexample | None:
         pairs = zip(outcome.outputs, each.due(), strict=True)
         first = min(common(found, due) for found, due in pairs if found != due)
         for budget in (min(first + 1, each.max_new_tokens), each.max_new_tokens):
-            found = _audited(decode, each.cut(budget))
+            found = _audited(decode, replace(each, max_new_tokens=budget))
             if found.report is not None and not found.report.is_right:
                 return found
             unjudged = unjudged or found
@@ -464,47 +460,40 @@ def _seconds(step: Callable[[], Any]) -> float:
 COLUMNS = ("date", "milestone", "batch_size", "tokens_per_s", "ratio", "low", "high", "device")
 
 
-class Board:
-    """The leaderboard of a reader's own attempts: a CSV file, which is made by the first of them.
+def add_attempt(path: Path, milestone: int, batch_size: int, speed: Speed, device: str) -> None:
+    """Add a line to the leaderboard of a reader's own attempts, a CSV file.
 
-    Args:
-        path: the file.
+    Raises OSError if it cannot be written, and what `leaderboard` raises.
     """
+    line = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "milestone": milestone,
+        "batch_size": batch_size,
+        "tokens_per_s": round(speed.tokens_per_s, 1),
+        "ratio": round(speed.ratio, 3),
+        "low": round(min(speed.ratios), 3),
+        "high": round(max(speed.ratios), 3),
+        "device": device,
+    }
+    earlier = leaderboard(path).to_dict("records")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = pd.DataFrame([*earlier, line], columns=list(COLUMNS)).to_csv(index=False)
+    write(path, content.encode())
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = require_path("path", path)
 
-    def add(self, milestone: int, batch_size: int, speed: Speed, device: str) -> None:
-        """Add an attempt. Raises OSError if the file cannot be written."""
-        line = {
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "milestone": milestone,
-            "batch_size": batch_size,
-            "tokens_per_s": round(speed.tokens_per_s, 1),
-            "ratio": round(speed.ratio, 3),
-            "low": round(min(speed.ratios), 3),
-            "high": round(max(speed.ratios), 3),
-            "device": device,
-        }
-        earlier = self.table().to_dict("records")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        content = pd.DataFrame([*earlier, line], columns=list(COLUMNS)).to_csv(index=False)
-        write(self.path, content.encode())
-
-    def table(self) -> pd.DataFrame:
-        """Return all attempts, the oldest first. Raises ValueError if the file is another one."""
-        if not self.path.exists():
-            return pd.DataFrame(columns=list(COLUMNS))
-        try:
-            table = pd.read_csv(self.path)
-        except (ValueError, UnicodeDecodeError) as error:
-            raise ValueError(
-                f"{self.path} must be a leaderboard, got a file that cannot be read ({error}); "
-                "remove it"
-            ) from None
-        if list(table.columns) != list(COLUMNS):
-            raise ValueError(
-                f"{self.path} must be a leaderboard with the columns {list(COLUMNS)}, got "
-                f"{list(table.columns)}; pass another path"
-            )
-        return table
+def leaderboard(path: Path) -> pd.DataFrame:
+    """Return all attempts, the oldest first. Raises ValueError if the file is another one."""
+    if not path.exists():
+        return pd.DataFrame(columns=list(COLUMNS))
+    try:
+        table = pd.read_csv(path)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{path} must be a leaderboard, got a file that cannot be read ({error}); remove it"
+        ) from None
+    if list(table.columns) != list(COLUMNS):
+        raise ValueError(
+            f"{path} must be a leaderboard with the columns {list(COLUMNS)}, got "
+            f"{list(table.columns)}; pass another path"
+        )
+    return table

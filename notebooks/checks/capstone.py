@@ -9,10 +9,11 @@ from typing import Any
 
 import specviz as sv
 from checks import attempts
-from checks.attempts import Board, Counterexample, Decoder, Speed, judge
+from checks.attempts import Counterexample, Decoder, Speed, judge
 from checks.base import WrongAnswerError, exercise, expect
 from checks.decoders import slots as _slots
 from checks.decoders.mending import mended
+from specviz.util.validate import require_path
 
 _FOUND: list[Counterexample] = []
 
@@ -64,11 +65,12 @@ def fast(decode: Decoder, board: str | Path) -> str:
 
     `board` is the file of the leaderboard, which gets a line.
     """
-    table = Board(board)
+    path = require_path("board", board)
     asked = attempts.timed()
     speed = attempts.measure(decode, asked)
     is_faster = speed.ratio > 1
-    table.add(3 if is_faster else 2, asked.batch_size, speed, str(attempts.pair().device))
+    device = str(attempts.pair().device)
+    attempts.add_attempt(path, 3 if is_faster else 2, asked.batch_size, speed, device)
     if not is_faster:
         raise WrongAnswerError(f"all texts are right, and it is not faster: {_said(speed)}")
     return _said(speed)
@@ -93,7 +95,7 @@ def counterexample() -> Counterexample | str:
 
 def leaderboard(board: str | Path) -> Any:
     """Return the table of attempts. If there is none yet, print that, and return None."""
-    table = Board(board).table()
+    table = attempts.leaderboard(require_path("board", board))
     if len(table):
         return table
     print("no attempts yet: check.fast adds the first one")

@@ -58,7 +58,8 @@ def _by_brute_force(scores: Array, C: int) -> list[int]:
         return -sum(scores[row, j] for j, row in drafts), sorted(drafts)
 
     ways = itertools.product(range(k + 1), repeat=b)
-    return list(min((counts for counts in ways if sum(counts) == C), key=rank))
+    best = min((counts for counts in ways if sum(counts) == C), key=rank)
+    return list(best)
 
 
 @exercise
