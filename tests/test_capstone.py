@@ -9,7 +9,7 @@ from mistakes.capstone import COUNT, PLACES, REMARKED, SHARED_MASK, UNREAD, alon
 
 import specviz as sv
 from checks import attempts, capstone
-from checks.attempts import Assignment, Counterexample, Outcome, RowUse, Speed
+from checks.attempts import Assignment, Attempt, RowUse, Speed
 from checks.base import WrongAnswerError
 from checks.decoders import slots
 from specviz import metrics
@@ -25,11 +25,11 @@ ONE_TOKEN = Assignment(((1, 457),), K=1, max_new_tokens=1)
 def test_the_smallest_case_repeats_the_fault(capsys):
     assert capstone.colleague(COUNT, COUNT) is False
     found = capstone.counterexample()
-    assert isinstance(found, Counterexample)
+    assert isinstance(found, Attempt)
     assert len(found.prompts) == 2
     assert max(map(len, found.prompts)) < 8
-    again = attempts.run(slots.decode, found.outcome.work)
-    assert again.outputs == found.outcome.outputs
+    again = attempts.run(slots.decode, found.work)
+    assert again.outputs == found.outputs
     assert not again.is_right
     assert found.report is not None
     first = found.report.faults[0]
@@ -39,8 +39,7 @@ def test_the_smallest_case_repeats_the_fault(capsys):
 
 def test_a_counterexample_whose_texts_are_right_says_nothing_of_a_wrong_text():
     """Forwards may be wrong and leave all texts right."""
-    found = Counterexample(Outcome(TWO_ROWS, TWO_ROWS.due()), None)
-    assert str(found) == str(TWO_ROWS)
+    assert str(Attempt(TWO_ROWS, TWO_ROWS.due())) == str(TWO_ROWS)
 
 
 @pytest.mark.slow

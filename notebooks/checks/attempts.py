@@ -6,7 +6,7 @@ returns the new tokens of each prompt. Nothing here prints.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -150,12 +150,20 @@ def with_example(numbers: Sequence[int], new_tokens: int = 32) -> list[tuple[int
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a decoder returned for its work, or why it returned nothing."""
+class Attempt:
+    """What a decoder returned for its work, or why it returned nothing, and what `sv.watch` says.
+
+    A wrong one is a counterexample, which is printed with the call that repeats it.
+    """
 
     work: Assignment
     outputs: list[Tokens]
     error: str = ""
+    report: sv.WatchReport | None = None
+
+    @property
+    def prompts(self) -> list[Tokens]:
+        return [list(prompt) for prompt in self.work.prompts]
 
     @property
     def is_right(self) -> bool:
@@ -179,22 +187,10 @@ class Outcome:
             f"{found[same : same + 4]}"
         )
 
-
-@dataclass(frozen=True)
-class Counterexample:
-    """A small piece of work that a decoder does wrong, and what `sv.watch` says of it."""
-
-    outcome: Outcome
-    report: sv.WatchReport | None
-
-    @property
-    def prompts(self) -> list[Tokens]:
-        return [list(prompt) for prompt in self.outcome.work.prompts]
-
     def __str__(self) -> str:
-        lines = [str(self.outcome.work)]
-        if not self.outcome.is_right:  # its forwards may be wrong all the same
-            lines.append(self.outcome.problem)
+        lines = [str(self.work)]
+        if not self.is_right:  # its forwards may be wrong all the same
+            lines.append(self.problem)
         if self.report is not None:
             lines.append(str(self.report))
         return "\n".join(lines)
@@ -208,7 +204,7 @@ class Counterexample:
         return self.report.step_through()
 
 
-def judge(decode: Decoder, work: Assignment, seen: list[Counterexample]) -> sv.WatchReport:
+def judge(decode: Decoder, work: Assignment, seen: list[Attempt]) -> sv.WatchReport:
     """Return the report of a right decoder.
 
     Args:
@@ -221,34 +217,33 @@ def judge(decode: Decoder, work: Assignment, seen: list[Counterexample]) -> sv.W
         WrongAnswerError: it is wrong; the message has the smallest case that was found, with what
             broke, in which row, since which round.
     """
-    outcome, audit = watched(decode, work)
-    if outcome.is_right:
+    attempt, audit = watched(decode, work)
+    if attempt.is_right:
         report = audit()
         if report.is_right:
             return report
-        found = Counterexample(outcome, report)
-        seen.append(found)
-        raise WrongAnswerError(f"the texts are right, and the forwards are not:\n{found}")
-    found = _smallest(decode, work) or Counterexample(outcome, None)
-    seen.append(found)
-    raise WrongAnswerError(f"{outcome.problem}. The smallest case found:\n{found}")
+        seen.append(replace(attempt, report=report))
+        raise WrongAnswerError(f"the texts are right, and the forwards are not:\n{seen[-1]}")
+    seen.append(_smallest(decode, work) or attempt)
+    raise WrongAnswerError(f"{attempt.problem}. The smallest case found:\n{seen[-1]}")
 
 
-def watched(decode: Decoder, work: Assignment) -> tuple[Outcome, Callable[[], sv.WatchReport]]:
-    """Run a decoder under `sv.watch`; return the outcome, and what audits it."""
+def watched(decode: Decoder, work: Assignment) -> tuple[Attempt, Callable[[], sv.WatchReport]]:
+    """Run a decoder under `sv.watch`; return the attempt, and what audits it."""
     models = pair()
     with sv.watch(models.target, models.draft, tokenizer=models.tokenizer) as watch:
-        outcome = run(decode, work)
+        attempt = run(decode, work)
 
     def audit() -> sv.WatchReport:
-        prompts = [list(prompt) for prompt in work.prompts]
         budget = work.max_new_tokens
-        return watch.audit(prompts, outcome.outputs, max_new_tokens=budget, eos_token_ids=[EOS])
+        return watch.audit(
+            attempt.prompts, attempt.outputs, max_new_tokens=budget, eos_token_ids=[EOS]
+        )
 
-    return outcome, audit
+    return attempt, audit
 
 
-def run(decode: Decoder, work: Assignment) -> Outcome:
+def run(decode: Decoder, work: Assignment) -> Attempt:
     """Run a decoder. Raises NotYetError if it returns nothing."""
     models = pair()
     prompts = [list(prompt) for prompt in work.prompts]
@@ -273,11 +268,11 @@ def run(decode: Decoder, work: Assignment) -> Outcome:
     try:
         with counted((models.target.base_model, models.draft.base_model), most, too_many):
             outputs = ask(call)
-        return Outcome(work, [[int(token) for token in text] for text in outputs])
+        return Attempt(work, [[int(token) for token in text] for text in outputs])
     except NotYetError:
         raise
     except Exception as error:  # the reader's code may raise anything
-        return Outcome(work, [], f"{type(error).__name__}: {error}")
+        return Attempt(work, [], f"{type(error).__name__}: {error}")
 
 
 @contextmanager
@@ -300,35 +295,30 @@ def counted(
             handle.remove()
 
 
-def _smallest(decode: Decoder, work: Assignment) -> Counterexample | None:
+def _smallest(decode: Decoder, work: Assignment) -> Attempt | None:
     """Return the first of the small pieces of work that goes wrong, cut behind its fault.
 
     One that `sv.watch` cannot judge is the last choice.
     """
     unjudged = None
     for each in small(work.batch_size):
-        outcome = run(decode, each)
-        if outcome.is_right:
+        attempt = run(decode, each)
+        if attempt.is_right:
             continue
-        if outcome.error or len(outcome.outputs) != len(each.prompts):
-            return Counterexample(outcome, None)
+        if attempt.error or len(attempt.outputs) != len(each.prompts):
+            return attempt
         # The fault may show up to the first wrong token, or only with all tokens.
-        pairs = zip(outcome.outputs, each.due(), strict=True)
+        pairs = zip(attempt.outputs, each.due(), strict=True)
         first = min(common(found, due) for found, due in pairs if found != due)
         for budget in (min(first + 1, each.max_new_tokens), each.max_new_tokens):
-            found = _audited(decode, replace(each, max_new_tokens=budget))
+            found, audit = watched(decode, replace(each, max_new_tokens=budget))
+            if not found.is_right:
+                with suppress(ValueError):  # the outputs are not what was fed
+                    found = replace(found, report=audit())
             if found.report is not None and not found.report.is_right:
                 return found
             unjudged = unjudged or found
     return unjudged
-
-
-def _audited(decode: Decoder, work: Assignment) -> Counterexample:
-    outcome, audit = watched(decode, work)
-    try:
-        return Counterexample(outcome, None if outcome.is_right else audit())
-    except ValueError:  # the outputs are not what was fed
-        return Counterexample(outcome, None)
 
 
 def common(found: Sequence[int], due: Sequence[int]) -> int:

@@ -9,13 +9,13 @@ from typing import Any
 
 import specviz as sv
 from checks import attempts
-from checks.attempts import Counterexample, Decoder, Speed, judge
+from checks.attempts import Attempt, Decoder, Speed, judge
 from checks.base import WrongAnswerError, exercise, expect
 from checks.decoders import slots as _slots
 from checks.decoders.mending import mended
 from specviz.util.validate import require_path
 
-_FOUND: list[Counterexample] = []
+_FOUND: list[Attempt] = []
 
 
 @exercise
@@ -88,7 +88,7 @@ def colleague(old: str, new: str) -> str:
     return f"{len(asked.prompts)} texts in three rows, and each is the target's own"
 
 
-def counterexample() -> Counterexample | str:
+def counterexample() -> Attempt | str:
     """Return the last counterexample that a check has found, or a sentence if there is none."""
     return _FOUND[-1] if _FOUND else "no check has found a counterexample yet"
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 from numbers import Real
 
 from checks.base import Answer, WrongAnswerError, ask, exercise, expect
+from checks.decoders.common import count_accepted
 from specviz.checks.equivalence import divergence
 
 # Drafts, and the target's choices after 0, 1, ... K of them.
@@ -102,8 +103,8 @@ def expected_length(answer: Answer) -> str:
 @exercise
 def decode(answer: Answer) -> str:
     """Check exercise 4: (target, draft, prompt, K, budget) -> new tokens, without waste."""
-    text = _greedy(_PROMPT, _BUDGET)
     for k in (4, 1, 2):
+        text, rounds = _text(k)
         target, draft = ToyReader(), ToyReader(error=6)
         found = list(ask(answer, target, draft, list(_PROMPT), k, _BUDGET))
         at = divergence(found, text)
@@ -112,7 +113,7 @@ def decode(answer: Answer) -> str:
                 f"with K = {k} the text differs from new token {at} on: "
                 f"expected {text[at : at + 3]}, got {found[at : at + 3]}"
             )
-        needed = _rounds(k) + 1  # one forward reads the prompt
+        needed = rounds + 1  # one forward reads the prompt
         if target.forwards > needed:
             raise WrongAnswerError(
                 f"with K = {k} the text is right, but it took {target.forwards} forwards of the "
@@ -123,10 +124,7 @@ def decode(answer: Answer) -> str:
 
 
 def _gained(drafts: Sequence[int], choices: Sequence[int]) -> list[int]:
-    a = 0
-    while a < len(drafts) and drafts[a] == choices[a]:
-        a += 1
-    return [*drafts[:a], choices[a]]
+    return list(choices[: count_accepted(drafts, choices) + 1])
 
 
 def _choice(tokens: Sequence[int], error: int | None = None) -> int:
@@ -137,15 +135,8 @@ def _choice(tokens: Sequence[int], error: int | None = None) -> int:
     return (state + wrong) % _VOCABULARY
 
 
-def _greedy(prompt: Sequence[int], count: int) -> list[int]:
-    tokens = list(prompt)
-    for _ in range(count):
-        tokens.append(_choice(tokens))
-    return tokens[len(prompt) :]
-
-
-def _rounds(k: int) -> int:
-    """Return the rounds that the text takes when both models always hold all of it."""
+def _text(k: int) -> tuple[list[int], int]:
+    """Return the target's text and the rounds that it takes when both models hold all of it."""
     tokens = list(_PROMPT)
     rounds = 0
     while len(tokens) < len(_PROMPT) + _BUDGET:
@@ -155,4 +146,4 @@ def _rounds(k: int) -> int:
         choices = [_choice(ahead[: len(tokens) + j]) for j in range(k + 1)]
         tokens += _gained(ahead[len(tokens) :], choices)
         rounds += 1
-    return rounds
+    return tokens[len(_PROMPT) :][:_BUDGET], rounds
