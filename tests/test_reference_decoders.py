@@ -1,6 +1,7 @@
 """The decoders in reference/: the target's own texts, whatever the draft, and nothing for nothing.
 
-What the files may import is in test_boundaries.py.
+What the files may import is in test_boundaries.py; what the audit says of mistakes in them, in
+test_watch_reference.py.
 """
 
 import copy
@@ -18,7 +19,6 @@ from tiny_models import build, families, make_config
 from transformers import PreTrainedModel
 
 import specviz as sv
-from checks.decoders.mending import mended
 from reference import inplace, realign
 
 FOLDER = Path(__file__).parents[1] / "reference"
@@ -176,32 +176,6 @@ def test_the_audit_finds_nothing(name, model):
     assert str(report).startswith("right: 5 texts")
     assert report.is_right
     assert list(report.costs) == []
-
-
-# Code of a decoder, what somebody might write instead, and what the audit finds then.
-MISTAKES = [
-    ("realign", "(positions >= 0).long()", "torch.ones_like(positions)", "mask"),
-    (
-        "realign",
-        "positions[:, unread].clamp",
-        "(positions + padding)[:, unread].clamp",
-        "positions",
-    ),
-    ("realign", "layer.values[row, :, source]", "layer.values[row, :, source - 1]", "kv"),
-    ("realign", "tokens.shape[1] - 1)", "tokens.shape[1] - 2)", "read again"),
-    ("realign", "row[: a + 1]", "row[: a or 1]", "thrown away"),
-    ("inplace", "ids=positions,", "ids=positions - positions[:, :1],", "positions"),
-    ("inplace", "> positions[:, :, None]", "> positions[:, -1:, None]", "mask"),
-    ("inplace", "unread = 2", "unread = 1", "draft cache"),
-]
-
-
-@pytest.mark.sweep(16)
-@pytest.mark.parametrize(("name", "line", "instead", "finding"), MISTAKES)
-def test_the_audit_finds_a_mistake(name, line, instead, finding):
-    report = audit(mended(DECODERS[name], line, instead), "llama")
-    found = {fault.rule for fault in report.faults} | {cost.name for cost in report.costs}
-    assert finding in found
 
 
 @pytest.mark.slow
