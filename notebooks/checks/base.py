@@ -14,7 +14,7 @@ import numpy as np
 from specviz.util.text import wrapped
 
 
-class WrongAnswerError(Exception):
+class WrongAnswerError(ValueError):
     """The answer is wrong. The message says for which case, what was expected and what it gave."""
 
 

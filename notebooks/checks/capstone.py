@@ -79,12 +79,8 @@ def fast(decode: Decoder, board: str | Path) -> str:
 @exercise
 def colleague(old: str, new: str) -> str:
     """Check exercise 5: a line of `slots`, and the line in its place."""
-    try:
-        decoder = mended(_slots, old, new)
-    except ValueError as error:
-        raise WrongAnswerError(str(error)) from None
     asked = attempts.three_rows()
-    judge(decoder.decode, asked, _FOUND)
+    judge(mended(_slots, old, new).decode, asked, _FOUND)
     return f"{len(asked.prompts)} texts in three rows, and each is the target's own"
 
 

@@ -53,14 +53,14 @@ def symptoms(answer: Sequence[str]) -> str:
 @exercise
 def repad(old: str, new: str) -> str:
     """Check exercise 2: a line of `repad`, and the line in its place."""
-    _same_texts(_mended(_repad, old, new), attempts.bundled(_PROMPTS))
+    _same_texts(mended(_repad, old, new), attempts.bundled(_PROMPTS))
     return "four rows of different lengths, and each is the target's own text"
 
 
 @exercise
 def refill(old: str, new: str) -> str:
     """Check exercise 3: a line of `refill`, and the line in its place."""
-    decoder = _mended(_refill, old, new)
+    decoder = mended(_refill, old, new)
     for batch_size in (2, 3):
         _same_texts(decoder, attempts.bundled(_PROMPTS), batch_size=batch_size)
     return "batches of two and three rows, and every request is the target's own text"
@@ -69,7 +69,7 @@ def refill(old: str, new: str) -> str:
 @exercise
 def lookup(old: str, new: str) -> str:
     """Check exercise 4: a line of `lookup`, and what comes in its place."""
-    decoder = _mended(_lookup, old, new)
+    decoder = mended(_lookup, old, new)
     _same_texts(decoder, attempts.with_example(_ENDING, _NEW_TOKENS))
     _same_texts(decoder, attempts.bundled(_PROMPTS[:2]))
     return "texts end behind their first EOS, and prompts that contain EOS are continued"
@@ -101,7 +101,7 @@ def emitted(answer: Answer) -> str:
 @exercise
 def mystery(old: str, new: str) -> str:
     """Check exercise 6: a line of `mystery`, and the line in its place."""
-    decoder = _mended(_mystery, old, new)
+    decoder = mended(_mystery, old, new)
     rounds = _same_texts(decoder, attempts.bundled(_PROMPTS))
     if rounds > _MOST_ROUNDS:
         raise WrongAnswerError(
@@ -109,13 +109,6 @@ def mystery(old: str, new: str) -> str:
             f"{_MOST_ROUNDS} are enough"
         )
     return f"the same texts, in {rounds} forwards of the target"
-
-
-def _mended(decoder: ModuleType, old: str, new: str) -> ModuleType:
-    try:
-        return mended(decoder, old, new)
-    except ValueError as error:
-        raise WrongAnswerError(str(error)) from None
 
 
 def _same_texts(decoder: ModuleType, prompts: list[tuple[int, ...]], **options: Any) -> int:

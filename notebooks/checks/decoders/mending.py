@@ -10,6 +10,8 @@ from types import ModuleType
 
 from IPython.display import Markdown
 
+from checks.base import WrongAnswerError
+
 _numbers = count(1)
 
 
@@ -36,15 +38,17 @@ def mended(decoder: ModuleType, old: object, new: object) -> ModuleType:
         new: what takes its place.
 
     Raises:
-        ValueError: `old` is not a text, or does not occur once.
+        WrongAnswerError: `old` is not a text, or does not occur once.
         SyntaxError: the new source is not Python.
     """
     if not isinstance(old, str) or not isinstance(new, str):
-        raise ValueError(f"old and new must be texts, got {old!r} and {new!r}; pass lines of code")
+        raise WrongAnswerError(
+            f"old and new must be texts, got {old!r} and {new!r}; pass lines of code"
+        )
     source = inspect.getsource(decoder)
     found = source.count(old) if old else 0
     if found != 1:
-        raise ValueError(
+        raise WrongAnswerError(
             f"old must occur once in {decoder.__name__}, got {old!r}, which occurs {found} times; "
             "copy a whole line of the source"
         )
