@@ -143,7 +143,7 @@ def rates_its_exercises(notebook: NotebookNode) -> list[str]:
 
 
 def links_the_notation(notebook: NotebookNode) -> list[str]:
-    return missing([r"\]\(\.\./docs/notation\.md"], prose(notebook)[0])
+    return missing([r"\]\(\.\./docs/glossary\.md#letters"], prose(notebook)[0])
 
 
 FORMS = (has_the_core_first, adds_up_its_minutes, rates_its_exercises, links_the_notation)
@@ -215,7 +215,7 @@ FORMED_OPENING = (
     OPENING.replace(
         "20 minutes", "20 minutes: 5 for the core, 3 for the optional part, 12 for the exercises"
     )
-    + " [notation](../docs/notation.md)"
+    + " [notation](../docs/glossary.md#letters)"
 )
 FORMED_EXERCISES = "\n\n".join(EXERCISES).replace(" (4 minutes)", " ●●○ (4 minutes)")
 FORMED_TEXTS = [
@@ -240,7 +240,7 @@ UNFORMED = (
     (adds_up_its_minutes, "3 for the optional part, ", ""),
     (rates_its_exercises, "2. Write** ●●○", "2. Write**"),
     (rates_its_exercises, "2. Write** ●●○", "2. Write** ○●●"),
-    (links_the_notation, "notation.md", "glossary.md"),
+    (links_the_notation, "#letters", "#slot"),
 )
 
 

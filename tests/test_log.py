@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import debug_page
 from jsonschema import Draft202012Validator
 from test_trace_writer import K, logged, writer
 
@@ -20,8 +21,7 @@ from specviz.cli.main import main as cli
 from specviz.record.log.forms import FORMS, NEEDED
 from specviz.record.missing import MISSING
 
-DOCS = Path(__file__).parents[1] / "docs"
-SCHEMA = json.loads((DOCS / "log.schema.json").read_text())
+SCHEMA = json.loads((Path(__file__).parents[1] / "docs" / "log.schema.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
 
 
@@ -297,7 +297,7 @@ def test_replay_draws_a_log(tmp_path, capsys):
 
 def test_the_page_in_docs_works(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    page = (DOCS / "log.md").read_text()
+    page = debug_page("Logs")
     code, *_ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)
@@ -314,7 +314,7 @@ def test_the_page_in_docs_works(tmp_path, monkeypatch):
 
 def test_the_calls_from_inside_a_decoder_in_docs_work(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first, second = re.findall(r"```python\n(.*?)```", (DOCS / "log.md").read_text(), re.DOTALL)
+    first, second = re.findall(r"```python\n(.*?)```", debug_page("Logs"), re.DOTALL)
     by_hand: dict[str, Any] = {}
     exec(first, by_hand)
     calls: dict[str, Any] = {}
