@@ -5,7 +5,7 @@ on for the options that no signature of their makers shows.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -19,34 +19,18 @@ from bad_values import some_function as some_decoder
 from bad_values import swept
 from bench_rows import sample
 from conftest import decoded, make_pair
-from test_fit import make_runs
 from test_head_files import write_own
 from tiny_run import TRACE
 
 import specviz as sv
 from specviz import bench, metrics, prompts, servers, simulation
-from specviz.costs import (
-    acceptance,
-    against_floor,
-    breakeven,
-    ceilings,
-    fit,
-    floor,
-    growth,
-    laws,
-    memory,
-    roofline,
-    shapes,
-)
 from specviz.engine.drafters import DRAFTERS
 from specviz.engine.options import Options
 from specviz.engine.selectors import SELECTORS
 from specviz.engine.strategies import STRATEGIES
 from specviz.record.replay import Replay
-from specviz.simulation import Acceptance, Costs, Policy, Workload
 from specviz.studies import (
     agreement,
-    cost,
     couplings,
     figures,
     losses,
@@ -56,7 +40,6 @@ from specviz.studies import (
     packing,
     selection,
     tables,
-    traffic,
     tree_moves,
     trees,
 )
@@ -112,8 +95,7 @@ class Good:
 def good_calls() -> dict[str, Good]:
     """By the names of `discovered`."""
     parts = (
-        _decoding, _records, _logs, _views, _options, _benchmarks, _simulations, _servers, _tables,
-        _costs, _formulas, _studies,
+        _decoding, _records, _logs, _views, _options, _benchmarks, _servers, _tables, _studies,
     )  # fmt: skip
     return {name: good for part in parts for name, good in part().items()}
 
@@ -515,126 +497,8 @@ def _benchmarks() -> dict[str, Good]:
     }
 
 
-def _simulations() -> dict[str, Good]:
-    half = Acceptance.geometric(0.5)
-    work = Workload.drawn(20, 5, 4, half)
-    policy = Policy("eqspec", 2, 3)
-    seconds = Costs(verify=1.0)
-    by_k = {0: seconds, 3: seconds, 5: seconds}
-    served = {"workload": work, "policy": policy, "costs": seconds}
-    several = {"workload": work, "policies": [policy], "costs": by_k}
-    fits = {"devices": "small", "seed": "count", "skip": "0", "series": "True"}
-    drawn = {
-        "prompt_tokens": "small tensor",
-        "new_tokens": "small tensor",
-        "requests": "small",
-        "replicas": "small",
-        "seed": "count",
-        "arrivals": "none 1.5 small",
-    }
-    phases = dict.fromkeys(
-        ("schedule", "draft", "verify", "accept", "synchronise", "prefill"),
-        "number function",
-    )
-    table = simulation.AcceptanceTable(**COLUMNS)
-    drawn_texts = {"requests": "none small", "replicas": "small", "seed": "count"}
-    return {
-        "simulation.AcceptanceTable": Good(simulation.AcceptanceTable, COLUMNS, {"meta": "{}"}),
-        "simulation.AcceptanceTable.workload": Good(
-            table.workload, {}, drawn_texts | {"arrivals": "none 1.5 small"}
-        ),
-        "simulation.AcceptanceTable.writing": Good(table.writing, {"texts": np.array([[0]])}),
-        "simulation.AcceptanceTable.save": Good(table.save, {"path": "table"}, {"path": "file"}),
-        "simulation.AcceptanceTable.load": Good(
-            simulation.AcceptanceTable.load, {"path": table.save(KEPT / "table")}
-        ),
-        "simulation.replay": Good(
-            simulation.replay,
-            {"table": table, "policy": Policy(num_draft_tokens=1)},
-            drawn_texts | {"costs": "none"},
-        ),
-        "simulation.Tetris": Good(
-            simulation.Tetris, {}, {"extra": "count", "max_wait": "none small", "times": "none"}
-        ),
-        "simulation.Threshold": Good(simulation.Threshold, {}, {"at_least": "0"}),
-        "simulation.Acceptance": Good(
-            simulation.Acceptance, {"probabilities": [0.5, 0.5]}
-        ),
-        "simulation.Acceptance.rates": Good(Acceptance.rates, {"rates": [0.5]}),
-        "simulation.Acceptance.geometric": Good(
-            Acceptance.geometric, {"alpha": 0.5}, {"alpha": "0", "num_draft_tokens": "small"}
-        ),
-        "simulation.Acceptance.measured": Good(
-            Acceptance.measured, {"runs": [TRACE]}, {"per_request": "True"}
-        ),
-        "simulation.Costs": Good(simulation.Costs, {}, {**phases, "move": "number"}),
-        "simulation.Costs.measured": Good(Costs.measured, {"runs": [TRACE]}),
-        "simulation.Policy": Good(
-            simulation.Policy,
-            {},
-            {
-                **dict.fromkeys(("batch_size", "num_draft_tokens", "window", "max_wait"), "int"),
-                "refill": "True",
-                "overlap": "True",
-            },
-        ),
-        "simulation.Policy.of": Good(Policy.of, {"meta": decoded("eqspec").meta}),
-        "simulation.Simulation.summary": Good(
-            simulation.simulate(**served).summary, {}, {"skip": "0"}
-        ),
-        "simulation.Workload.drawn": Good(
-            Workload.drawn,
-            {"requests": 3, "prompt_tokens": 2, "new_tokens": 2, "acceptance": half},
-            drawn | {"prompt_tokens": "small tensor", "new_tokens": "small tensor"},
-        ),
-        "simulation.Workload.given": Good(
-            Workload.given,
-            {"prompt_tokens": [2, 3], "new_tokens": [2, 3], "acceptance": half},
-            drawn
-            | {
-                "prompt_tokens": "tensor",
-                "new_tokens": "tensor",
-                "arrivals": "none 1.5 small array tensor",
-            },
-        ),
-        "simulation.Workload.joined": Good(Workload.joined, {"workloads": [work]}),
-        "simulation.Workload.arriving": Good(
-            work.arriving, {"arrivals": 1.0}, {"arrivals": "none 1.5 small", "seed": "count"}
-        ),
-        "simulation.Workload.replay": Good(Workload.replay, {"run": TRACE}),
-        "simulation.compare": Good(simulation.compare, several, fits),
-        "simulation.grouping_rates": Good(
-            simulation.grouping_rates,
-            {
-                "acceptances": {"half": half}, "prompts": {"equal": 3}, "windows": [4],
-                "batch_sizes": [2], "requests": 4, "new_tokens": 3,
-            },
-            drawn,
-        ),
-        "simulation.held_out": Good(simulation.held_out, {"runs": [TRACE, TRACE]}),
-        "simulation.latency_under_load": Good(
-            simulation.latency_under_load, several | {"loads": [0.5]}, fits
-        ),
-        "simulation.refill_or_grouping": Good(
-            simulation.refill_or_grouping,
-            {"workload": work, "costs": by_k},
-            {"batch_size": "small", "num_draft_tokens": "small", "window": ""},
-        ),
-        "simulation.simulate": Good(simulation.simulate, served, fits),
-        "simulation.size_cluster": Good(
-            simulation.size_cluster,
-            served | {"rate": 0.001, "latency_s": 1000.0},
-            {
-                "rate": "1.5 small", "latency_s": "", "percentile": "1.5 small", "most": "int",
-                "seed": "count",
-            },
-        ),
-    }  # fmt: skip
-
-
 def _servers() -> dict[str, Good]:
     pages = Path(__file__).parent / "data" / "servers"
-    log = servers.read_log(pages / "vllm.jsonl")
     asked = {"url": "http://127.0.0.1:9/v1", "prompts": ["a"], "progress": False}
     asked["out"] = "x.jsonl"
     fits = {
@@ -650,18 +514,6 @@ def _servers() -> dict[str, Good]:
             {"since": "none", "timeout_s": "positive"},
         ),
         "servers.read_log": Good(servers.read_log, {"path": pages / "vllm.jsonl"}),
-        "servers.acceptance_tables": Good(servers.acceptance_tables, {"log": log}),
-        "servers.measured_acceptance": Good(
-            servers.measured_acceptance, {"log": log}, {"num_draft_tokens": "none small"}
-        ),
-        "traffic.replay_traffic": Good(
-            traffic.replay_traffic,
-            {"log": log, "batch_sizes": [2], "num_draft_tokens": [1], "progress": False},
-            {"roofline": "none", "seed": "count", "progress": "True"},
-        ),
-        "traffic.unanswered": Good(
-            traffic.unanswered, {"log": log, "deepest": 3}, {"deepest": "int"}
-        ),
     }
 
 
@@ -681,188 +533,6 @@ def _explore(draw: Any, alt: Any) -> object:
     return sliders.explore(draw, alt, a=[1])
 
 
-def _round_costs(rows: float, num_draft_tokens: float, slots: float) -> dict[str, float]:
-    return {"verify": 1.0 + num_draft_tokens}
-
-
-def _costs() -> dict[str, Good]:
-    target, draft = shapes.named_pair("qwen3-8b/0.6b")
-    measured = ceilings.Ceilings.load(ceilings.CPU_TABLE)
-    floor_of = roofline.Roofline(target, draft, measured)
-    tiny_floor = roofline.Roofline(target, draft, measured, TRACE.meta["dtype"])
-    size = {"rows": 2, "slots": 10}
-    round_size = {"costs": _round_costs, "rows": 2, "num_draft_tokens": 2, "slots": 10}
-    round_fits = {
-        "costs": "function",
-        "rows": "1.5 small",
-        "slots": "1.5 small",
-        "num_draft_tokens": "number",
-    }
-    held = {
-        "target": target, "draft": draft, "strategy": sv.strategy("inplace"), "dtype": "float32",
-        "prompt_tokens": 5, "max_new_tokens": 5,
-    }  # fmt: skip
-    held_fits = {
-        "levers": "none",
-        "keeps_draft": "True",
-        **dict.fromkeys(("batch_size", "prompt_tokens", "max_new_tokens"), "int"),
-        "draft": "none",
-        "num_draft_tokens": "count",
-        "requests": "none int",
-        "budget_bytes": "1.5 small",
-    }  # fmt: skip
-    sizes = np.repeat([1.0, 2.0, 4.0, 8.0], 8)
-    fits = {
-        "offset": "True", "resamples": "", "seed": "count",
-    }  # fmt: skip
-    shape_fields = {name: getattr(target, name) for name in swept(shapes.ModelShape)}
-    shape_fits = {
-        name: "True" if isinstance(value, bool) else "int" for name, value in shape_fields.items()
-    }
-    shape_fits |= {"positions": "count", "kv_heads": "", "heads": "huge"}
-    return {
-        "acceptance.realigned_rows": Good(
-            acceptance.realigned_rows, {"rows": 2, "rates": [0.5]}, {"rows": "number array"}
-        ),
-        "against_floor.against_floor": Good(
-            against_floor.against_floor, {"run": TRACE, "roofline": tiny_floor}
-        ),
-        "breakeven.round_seconds": Good(breakeven.round_seconds, round_size, round_fits),
-        "breakeven.break_even_length": Good(breakeven.break_even_length, round_size, round_fits),
-        "breakeven.break_even_rate": Good(
-            breakeven.break_even_rate,
-            {"length": 1.5, "num_draft_tokens": 3},
-            {"length": "0 -1 1.5 small nan inf huge", "num_draft_tokens": "small 0"},
-        ),
-        "breakeven.speculation": Good(
-            breakeven.speculation,
-            {"costs": _round_costs, **size},
-            {
-                "costs": "function",
-                "rows": "1.5 small",
-                "slots": "1.5 small",
-                "rates": "none",
-                "max_draft_tokens": "small",
-            },
-        ),
-        "breakeven.best_num_draft_tokens": Good(
-            breakeven.best_num_draft_tokens,
-            {"costs": _round_costs, **size, "rates": [0.5]},
-            {
-                "costs": "function",
-                "rows": "1.5 small",
-                "slots": "1.5 small",
-                "max_draft_tokens": "small",
-            },
-        ),
-        "ceilings.Ceilings": Good(
-            ceilings.Ceilings,
-            {"bandwidth": ((1, 1),), "matmul": {"float32": ((1, 1),)}, "launch_s": 0.0},
-            {"launch_s": "number", "replay_s": "none number", "device": "text", "matmul": "{}"},
-        ),
-        "ceilings.Ceilings.from_table": Good(
-            ceilings.Ceilings.from_table,
-            {"table": pd.read_csv(ceilings.CPU_TABLE)},
-            {"device": "text"},
-        ),
-        "ceilings.Ceilings.load": Good(
-            ceilings.Ceilings.load, {"path": ceilings.CPU_TABLE}, also_called=("ceilings",)
-        ),
-        "fit.fit_costs": Good(fit.fit_costs, _fit_runs(), fits),
-        "floor.floors": Good(floor.floors, {"phases": {"draft": floor.Floor()}}, {"phases": "{}"}),
-        "growth.fit_growth": Good(
-            growth.fit_growth, {"batch_sizes": sizes, "times": sizes, "resamples": 10}, fits
-        ),
-        "laws.fit_log": Good(laws.fit_log, {"x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 2.5]}),
-        "laws.fit_saturating": Good(
-            laws.fit_saturating, {"x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 2.5]}
-        ),
-        "memory.memory": Good(memory.memory, held | {"batch_size": 2}, held_fits),
-        "memory.largest_batch": Good(
-            memory.largest_batch, held | {"budget_bytes": 1e12}, held_fits
-        ),
-        "memory.peak_bytes": Good(
-            memory.peak_bytes, {"table": memory.memory(**held, batch_size=2)}
-        ),
-        "roofline.Roofline": Good(
-            roofline.Roofline,
-            {"target": target, "draft": draft, "ceilings": measured},
-            {"draft": "none"},
-        ),
-        "roofline.Roofline.simulated": Good(
-            floor_of.simulated,
-            {"num_draft_tokens": 2},
-            {"num_draft_tokens": "count", "moved": "1.5 small"},
-        ),
-        "shapes.itemsize": Good(shapes.itemsize, {"dtype": "float32"}),
-        "shapes.named_pair": Good(
-            shapes.named_pair, {"name": "qwen3-8b/0.6b"}, also_called=("shapes",)
-        ),
-        "shapes.ModelShape": Good(shapes.ModelShape, shape_fields, shape_fits),
-        "shapes.ModelShape.from_config": Good(
-            shapes.ModelShape.from_config,
-            {"config": shapes.SHAPES["qwen3-8b/0.6b"]["target"]},
-            also_called=("model_type",),
-        ),
-        "shapes.ModelShape.weight_bytes": Good(target.weight_bytes, {"dtype": "float32"}),
-        "shapes.ModelShape.kv_bytes_per_slot": Good(target.kv_bytes_per_slot, {"dtype": "float32"}),
-    }
-
-
-def _formulas() -> dict[str, Good]:
-    target, draft = shapes.named_pair("qwen3-8b/0.6b")
-    measured = ceilings.Ceilings.load(ceilings.CPU_TABLE)
-    floor_of = roofline.Roofline(target, draft, measured)
-    case = cost.Case(floor_of, [2], 2, 5, 5, sv.strategy("eqspec"), [0.7, 0.5])
-    law = growth.GrowthLaw(0.0, 1.0, 1.0, 1.0, 1.0, samples=np.ones((1, 3)))
-    count = "number array"
-    fed = {"rows": 2, "tokens": 3}
-    numbers = (
-        "rows", "num_draft_tokens", "slots", "tokens", "moved", "entering", "prompt", "count",
-    )  # fmt: skip
-    fits = dict.fromkeys(numbers, count)
-    fits |= {"logits": "True", "working_set_bytes": count}
-    drafted = {"rows": 2, "num_draft_tokens": 2, "slots": 10}
-    along = Good(laws.LogLaw(1.0, 2.0).at, {"x": 1.0}, {"x": "1.5 small array tensor"})
-    return {
-        "ceilings.Ceilings.bandwidth_at": Good(
-            measured.bandwidth_at, {"working_set_bytes": 1.0}, fits
-        ),
-        "ceilings.Ceilings.matmul_at": Good(
-            measured.matmul_at, {"dtype": "float32", "rows": 1.0}, fits
-        ),
-        "floor.Floor.times": Good(floor.Floor().times, {"count": 2}, fits),
-        "floor.Floor.total": Good(floor.Floor().total, {"name": "seconds"}),
-        "laws.LogLaw.at": along,
-        "laws.SaturatingLaw.at": replace(along, call=laws.SaturatingLaw(1.0, 2.0, 0.5).at),
-        "growth.GrowthLaw.at": Good(law.at, {"batch_size": 2.0}, {"batch_size": "positive"}),
-        "growth.GrowthLaw.at_all": Good(
-            law.at_all, {"batch_size": 2.0}, {"batch_size": "positive"}
-        ),
-        "roofline.Roofline.forward": Good(
-            floor_of.forward, {"shape": target, **fed, "slots": 10}, fits
-        ),
-        "roofline.Roofline.prefill": Good(floor_of.prefill, fed, fits),
-        "roofline.Roofline.drafting": Good(floor_of.drafting, drafted, fits),
-        "roofline.Roofline.verifying": Good(floor_of.verifying, drafted, fits),
-        "roofline.Roofline.accepting": Good(
-            floor_of.accepting, {"rows": 2, "num_draft_tokens": 2}, fits
-        ),
-        "roofline.Roofline.moving": Good(floor_of.moving, {"slots": 10}, fits),
-        "roofline.Roofline.phases": Good(floor_of.phases, drafted, fits),
-        "roofline.Roofline.phase_seconds": Good(floor_of.phase_seconds, drafted, fits),
-        "shapes.ModelShape.read_bytes": Good(target.read_bytes, {"dtype": "float32", **fed}, fits),
-        "shapes.ModelShape.flops": Good(target.flops, {**fed, "slots": 10}, fits),
-        "shapes.ModelShape.launches": Good(target.launches, {}, fits),
-        "cost.Case.moved": Good(case.moved, drafted, fits | {"num_draft_tokens": "count"}),
-    }
-
-
-def _fit_runs() -> dict[str, Any]:
-    runs, baseline = make_runs(10)
-    return {"runs": runs, "baseline": baseline, "resamples": 10}
-
-
 def _studies() -> dict[str, Good]:
     pair = make_pair("llama")
     table = simulation.AcceptanceTable(**COLUMNS)
@@ -873,10 +543,6 @@ def _studies() -> dict[str, Good]:
     result = decoded("eqspec")
     row = {"strategy": ["eqspec"], "options": [""], "valid": [True]}
     found = survey_study.Survey(pd.DataFrame(row), [result], result)
-    floors = roofline.Roofline(
-        *shapes.named_pair("qwen3-8b/0.6b"), ceilings.Ceilings.load(ceilings.CPU_TABLE)
-    )
-    case = {"roofline": floors}
     sizes = {"buffers": (1,), "rows": (1,), "inner": 1, "seconds": 1.0}
     lengths = dict.fromkeys(("num_draft_tokens", "max_new_tokens", "prompt_tokens"), "int")
     steps = dict.fromkeys(("target_steps", "draft_steps", "continuations"), "int")
@@ -938,13 +604,6 @@ def _studies() -> dict[str, Good]:
             {"device": torch.device("cpu"), "progress": False},
             {"sizes": "none", "progress": "True"},
         ),
-        "cost.shapes_of": Good(
-            cost.shapes_of, {"target": WEIGHTS / "target", "draft": WEIGHTS / "draft"}
-        ),
-        "cost.Case": Good(cost.Case, case, lengths | {"rates": "none"}),
-        "cost.Case.largest_batch": Good(
-            cost.Case(**case).largest_batch, {"memory_gb": 1.0}, {"memory_gb": "1.5 small"}
-        ),
         "couplings.couplings_of": Good(
             couplings.couplings_of, {"temperatures": [1.0]}, also_called=("temperature",)
         ),
@@ -957,9 +616,6 @@ def _studies() -> dict[str, Good]:
             couplings.measure_couplings, run | {"progress": False}, fits, ("temperature",)
         ),
         "figures.make_figures": Good(figures.make_figures, {"out": "x"}, {"out": "file"}),
-        "fit.CostFit.speedup": Good(
-            fit.fit_costs(**_fit_runs()).speedup, {"batch_size": 2}, {"batch_size": "small"}
-        ),
         "losses.measure_losses": Good(losses.measure_losses, run | {"progress": False}, fits),
         "moves.measure_moves": Good(
             moves.measure_moves,

@@ -527,11 +527,11 @@ BUGS = (
     ),
     Bug(
         name="idle-places-claim-capacity",
-        file="specviz/simulation/selection.py",
-        old="capacity = num_draft_tokens * working.sum(1)",
-        new="capacity = num_draft_tokens * working.shape[1] + 0 * working.sum(1)",
+        file="specviz/simulation/policy.py",
+        old="num_draft_tokens * int(working.sum())",
+        new="num_draft_tokens * len(working)",
         harm="a replayed round verifies more drafts than the engine's",
-        tests="tests/test_selection.py -k own_rows",
+        tests="tests/test_selection.py -k static_batch",
     ),
     Bug(
         name="capacity-of-all-drafts",
@@ -876,9 +876,9 @@ BUGS = (
     Bug(
         name="served-by-another-lane",
         file="specviz/simulation/serving.py",
-        old="fleet.put(replica * devices + device,",
-        new="fleet.put(device,",
-        harm="all replicas of a simulation wait for the devices of the first",
+        old="request.number % len(devices)",
+        new="0",
+        harm="one device of a simulation serves all requests, and the others none",
         tests="tests/test_simulate.py",
     ),
     # metrics

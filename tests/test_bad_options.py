@@ -19,13 +19,10 @@ from test_bad_values import clear, forbid_work
 from tiny_run import TRACE
 
 from specviz.cli.main import COMMANDS, STUDIES, main
-from specviz.cli.simulate import QUESTIONS
-from specviz.costs.ceilings import CPU_TABLE
 from specviz.costs.shapes import ITEMSIZE
 from specviz.engine.models.pair import DTYPES
 from specviz.simulation import AcceptanceTable
 from specviz.studies.arguments import DTYPE_NAMES, file_path
-from specviz.studies.simulation_plan import QUESTIONS as ANSWERED
 from specviz.util.files import write
 
 HUGE = "1" + "0" * 400
@@ -39,25 +36,18 @@ PAGES = Path(__file__).parent / "data" / "servers"
 REQUIRED = {
     "audit": ["--reference", OUTPUTS, "--candidate", OUTPUTS],
     "metrics": [str(PAGES / "vllm.prom"), "--shapes", "qwen3-8b/0.6b"],
-    "study traffic": [str(PAGES / "vllm.jsonl"), "--num-draft-tokens", "1"],
+    "simulate": ["--shapes", "qwen3-8b/0.6b", "--alpha", "0.5", "--prompt-tokens", "8"],
     "replay": ["run.safetensors"],
     "generate": ["--temperature", "1"],
     "study selection": ["--table", str(AcceptanceTable(**COLUMNS).save(KEPT / "swept"))],
 }
 # Arguments that stand in the place of what is required.
-SOLE = ("run_file", "source", "log")
-PRICED = ["--shapes", "qwen3-8b/0.6b", "--batch-sizes", "1", "--strategies", "inplace"]
-SIMULATED = ["--alpha", "0.5", "--prompt-tokens", "8"]
+SOLE = ("run_file", "source", "runs")
 # Options without which another one makes no sense.
 WITH = {
     "target": ["--draft", str(WEIGHTS / "draft")],
     "audit --target": [],
     "draft": ["--target", str(WEIGHTS / "target")],
-    "study simulate --ceilings": ["--shapes", "qwen3-8b/0.6b", *SIMULATED],
-    "study traffic --ceilings": PRICED,
-    "study traffic --dtype": PRICED,
-    "study traffic --shapes": PRICED[2:],
-    "study simulate --shapes": ["--ceilings", str(CPU_TABLE), *SIMULATED],
     "gpus": ["--ray"],
     "head_steps": ["--heads", "medusa"],
     "lines": ["--check"],
@@ -105,8 +95,6 @@ FITS: dict[str, set[str]] = {
     "study laws --out": FILES,
     "study selection --num-draft-tokens": set(),
     "train --out": FILES,
-    "study simulate --requests": set(),
-    "study simulate --batch-size": set(),
     "bench --repetitions": set(),
     "bench --limit": set(),
     "bench --out": FILES,
@@ -122,11 +110,13 @@ FITS: dict[str, set[str]] = {
     "study schematics --out": FILES,
     "metrics --timeout": {"1.5"},
     "metrics --batch-sizes": set(),
+    "simulate --batch-sizes": set(),
+    "simulate --num-draft-tokens": set(),
+    "simulate --prompt-tokens": set(),
+    "simulate --max-new-tokens": set(),
+    "simulate --requests": set(),
     "metrics --prompt-tokens": set(),
     "metrics --max-new-tokens": set(),
-    "study traffic --batch-sizes": set(),
-    "study traffic --num-draft-tokens": set(),
-    "study traffic --table": FILES,
 }
 
 
@@ -233,4 +223,3 @@ def test_wrong_texts_are_refused(
 def test_names_that_commands_know_without_torch() -> None:
     assert list(DTYPE_NAMES) == list(DTYPES)
     assert set(ITEMSIZE) == set(DTYPES)
-    assert list(QUESTIONS) == list(ANSWERED)

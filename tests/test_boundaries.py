@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 # The rooms of specviz/, lowest first. A room imports only from rooms on the lines above its own.
 LAYERS = (
     ("util",),
-    ("record", "prompts"),
+    ("record", "prompts", "scheduling"),
     ("metrics",),
     ("costs",),
     ("engine", "simulation"),

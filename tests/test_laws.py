@@ -52,11 +52,8 @@ def test_a_saturating_law_becomes_the_line_where_nothing_saturates() -> None:
 
 
 @pytest.mark.parametrize("fit", [fit_log, fit_saturating])
-def test_points_that_are_too_few_or_wrong_are_refused(fit: object) -> None:
+def test_points_that_are_too_few_are_refused(fit: object) -> None:
     assert callable(fit)
-    for x, y in (([1, 2], [1]), ([0, 1, 2], [1, 2, 3]), ([1, 2, 3], [1, 2, np.nan]), ("ab", "cd")):
-        with pytest.raises(ValueError, match=r"^x and y must be equally many finite numbers"):
-            fit(x, y)
     with pytest.raises(ValueError, match=r"^x must have at least . different values for this law"):
         fit([5.0, 5.0, 5.0], [1.0, 2.0, 3.0])
 
@@ -73,9 +70,6 @@ def test_resampled_lengths_are_those_of_a_plain_loop() -> None:
             of_prompts = [(tokens[g, p], rounds[g, p]) for p in numbers]
             above, below = map(sum, zip(*of_prompts, strict=True))
             assert sample[g] == pytest.approx(above / below)
-    for wrong in (tokens[:1], tokens[0]):
-        with pytest.raises(ValueError, match=r"^tokens and rounds must be arrays \(drafts"):
-            resampled_lengths(wrong, rounds, 50)
 
 
 def test_a_law_is_judged_on_the_point_that_it_has_not_seen() -> None:

@@ -19,7 +19,7 @@ from tiny_heads import pair_with
 import specviz as sv
 from specviz import metrics
 from specviz.cli.main import main as cli
-from specviz.simulation import Acceptance, Policy, Simulation, Workload
+from specviz.simulation import Policy, Simulation
 from specviz.simulation.tables import AcceptanceTable, replay
 from specviz.studies import tables
 from specviz.studies.tables import make_table, summarise
@@ -200,7 +200,7 @@ def test_a_replay_of_a_selector_is_the_engines_run(
     assert trace is not None
     verified = trace.rows["verified"][trace.rows["gained"] > 0]
     assert len(set(verified.tolist())) > 1, "the same number of drafts in every row"
-    assert found.totals.verified_tokens.sum() == verified.sum()
+    assert found.rounds["verified_tokens"].sum() == verified.sum()
 
 
 @pytest.mark.slow
@@ -228,8 +228,7 @@ def of_embedded(pair: sv.Pair) -> AcceptanceTable:
 def check_same_rounds(trace: sv.Trace | None, table: AcceptanceTable) -> Simulation:
     assert trace is not None
     found = replay(table, Policy.of(trace.meta))
-    assert found.series is not None
-    rounds, expected = found.series, metrics.rounds(trace)
+    rounds, expected = found.rounds, metrics.rounds(trace)
     assert rounds["rows"].tolist() == expected["batch_rows"].tolist()
     assert rounds["gained_tokens"].tolist() == expected["gained_tokens"].tolist()
     assert rounds["slots"].tolist() == expected["cache_slots"].tolist()
@@ -297,12 +296,6 @@ def small(accepted: tuple[int, ...] | list[int] = (2, 0, 1, 0)) -> AcceptanceTab
     )
 
 
-def test_workloads_of_a_table_are_not_joined() -> None:
-    by_round = Workload.given([4, 2], [3, 1], Acceptance.geometric(0.5))
-    with pytest.raises(ValueError, match="workloads must accept by round to be joined"):
-        Workload.joined([by_round, small().workload()])
-
-
 def test_a_saved_table_is_the_same(tmp_path: Path) -> None:
     path = small().save(tmp_path / "table.safetensors")
     loaded = AcceptanceTable.load(path)
@@ -349,7 +342,6 @@ def test_a_file_that_holds_no_table_is_refused(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"drafts": [[1, 2]]}, "drafts must be a int32 array of 2 dimensions"),
         ({"accepted": np.zeros(4)}, "accepted must be a int8 array of 1 dimensions"),
         ({"offsets": np.array([0, 4])}, "offsets must have one entry more than prompt_tokens"),
         ({"offsets": np.array([0, 4, 4])}, "offsets must rise from 0 to the number"),
@@ -377,8 +369,6 @@ def test_columns_that_do_not_fit_are_refused(changes: dict[str, Any], message: s
         (lambda: make_table(tiny(), [[1]], 1000), "depth must be at most 127, got 1000"),
         (lambda: make_table(tiny(), []), r"prompts=\[\] is empty"),
         (lambda: replay(small(), Policy(num_draft_tokens=3)), "policy must draft at most as many"),
-        (lambda: small().workload(0), "requests must be an int >= 1, got 0"),
-        (lambda: small().workload(3, seed=-1), "seed must be an int >= 0, got -1"),
     ],
 )
 def test_bad_arguments_are_refused(call: Callable[[], object], message: str) -> None:

@@ -22,6 +22,7 @@ COMMANDS = {
     "bench": ("specviz.cli.bench", "measure strategies and baselines on equal work"),
     "cost": ("specviz.cli.cost", "compute what a pair costs on a measured device"),
     "metrics": ("specviz.cli.metrics", "read a server's counters of speculative decoding"),
+    "simulate": ("specviz.cli.simulate", "play schedulers on many requests, without a model"),
     "train": (
         "specviz.cli.train",
         "train the embedded pair or draft heads; resumes where it stopped",
@@ -35,7 +36,6 @@ STUDIES = {
     "biases": ("specviz.cli.biases", "how far rules that look right are from the target's text"),
     "tables": ("specviz.cli.tables", "the next drafts at every position, to replay schedulers"),
     "selection": ("specviz.cli.selection", "which drafts are worth verifying, without a model"),
-    "traffic": ("specviz.cli.traffic", "other policies on a server's logged requests"),
     "packing": ("specviz.cli.packing", "what verifying costs as a rectangle and packed"),
     "trees": ("specviz.cli.trees", "trees of drafts against chains, at equal verified drafts"),
     "calibration": ("specviz.cli.calibration", "how often drafts are right, by rank and q"),
@@ -48,7 +48,6 @@ STUDIES = {
     "overhead": ("specviz.cli.overhead", "time of each phase inside and outside the models"),
     "moves": ("specviz.cli.moves", "what a realignment costs by each way to move K/V"),
     "ceilings": ("specviz.cli.ceilings", "the best this device can do"),
-    "simulate": ("specviz.cli.simulate", "schedulers on many requests, without a model"),
     "figures": ("specviz.cli.figures", "draw the pictures of figures/ from real runs"),
     "schematics": ("specviz.cli.schematics", "draw the ideas of the course, and print notation"),
 }

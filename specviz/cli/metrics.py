@@ -60,7 +60,7 @@ def _choice(
     if roofline is None or rates is None:
         return None
 
-    from specviz.studies.cost import Case
+    from specviz.generation.cost import Case
 
     case = Case(
         roofline,

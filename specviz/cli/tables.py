@@ -15,6 +15,7 @@ from specviz.studies.arguments import (
 )
 from specviz.studies.output import print_conditions, print_table, print_written
 from specviz.util.files import check_writable, make_folder
+from specviz.util.validate import require_int
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,10 +40,10 @@ def run(options: argparse.Namespace) -> None:
     check_writable(options.out)
     prompts = load_prompts(limit=options.limit)
 
-    from specviz.simulation.tables import check_depth
+    from specviz.simulation.tables import MAX_DEPTH
     from specviz.studies.tables import make_table, summarise
 
-    check_depth(options.depth)
+    require_int("depth", options.depth, maximum=MAX_DEPTH)
     table = make_table(
         load_models(options),
         prompts,

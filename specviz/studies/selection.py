@@ -13,11 +13,9 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from specviz.record.schema import Array
-from specviz.simulation.costs import Costs
-from specviz.simulation.policy import Policy
-from specviz.simulation.selection import MAX_WAIT, Tetris
+from specviz.simulation.policy import Policy, Tetris
 from specviz.simulation.serving import simulate
-from specviz.simulation.tables import MAX_DEPTH, AcceptanceTable
+from specviz.simulation.tables import MAX_DEPTH, UNIT, AcceptanceTable
 from specviz.util.validate import require_bool, require_int, require_ints, require_kind
 
 # Requests for each row of a batch, so that most rounds have a full batch.
@@ -26,7 +24,7 @@ QUEUE = 8
 INTERVAL = (2.5, 97.5)
 MAX_ROWS = 4096
 MAX_SAMPLES = 10_000
-UNIT = Costs(verify=1.0)  # a round takes a second: what is counted are rounds
+MAX_WAIT = 2**16 - 1  # rounds, as in the engine
 
 
 def compare_selectors(
@@ -134,9 +132,8 @@ class _Outcome:
 
     @classmethod
     def of(cls, table: AcceptanceTable, texts: Array, policy: Policy) -> "_Outcome":
-        found = simulate(table.writing(texts), policy, UNIT, series=True)
-        assert found.series is not None
-        full = found.series[found.series["rows"] == policy.batch_size]
+        found = simulate(table.writing(texts), policy, UNIT)
+        full = found.rounds[found.rounds["rows"] == policy.batch_size]
         sums = full.groupby("lane")[["rows", "gained_tokens", "verified_tokens"]].sum()
         kept = sums["gained_tokens"] - sums["rows"]  # all but the target's own tokens
         pace = found.own_rounds / found.workload.new_tokens

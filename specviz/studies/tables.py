@@ -23,9 +23,9 @@ from specviz.engine.state import State
 from specviz.generation.generate import generate
 from specviz.generation.result import Result
 from specviz.record.schema import Array
-from specviz.simulation.tables import AcceptanceTable, check_depth
+from specviz.simulation.tables import MAX_DEPTH, AcceptanceTable
 from specviz.util.files import conditions
-from specviz.util.validate import require_bool, require_kind, require_str
+from specviz.util.validate import require_bool, require_int, require_kind, require_str
 
 # Positions whose drafts are made together. More need a larger mask.
 POSITIONS = 128
@@ -56,7 +56,7 @@ def make_table(
         ValueError: as `generate`, `depth` is out of range, the drafter gives no logits or proposes
             trees, or a text with `depth` drafts has more positions than the draft model.
     """
-    check_depth(depth)
+    require_int("depth", depth, maximum=MAX_DEPTH)
     require_bool("progress", progress)
     require_str("drafter", drafter, "pass the name of a drafter")
     run: dict[str, Any] = {

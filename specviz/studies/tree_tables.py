@@ -21,7 +21,7 @@ from specviz.engine.state import State
 from specviz.generation.generate import generate
 from specviz.generation.result import Result
 from specviz.record.schema import Array
-from specviz.simulation.selection import largest
+from specviz.scheduling.selection import largest
 
 MOST_NODES = 64  # drafts of a tree that are kept
 
@@ -166,7 +166,9 @@ def replay_trees(
         safe = np.where(working, places, 0)
         verified = np.full(texts.shape, nodes)
         if over_batch:
-            verified = largest(table.scores[safe], working, nodes * working.sum(1))
+            wanted_drafts = nodes * working.sum(1, keepdims=True)
+            scores = np.where(working[:, :, None], table.scores[safe], -np.inf)
+            verified = largest(scores, working[:, :, None], wanted_drafts)
         left = table.offsets[texts + 1] - places
         gained = np.minimum(table.reached[safe, verified] + 1, left) * working
         yield texts, gained
