@@ -30,7 +30,7 @@ POLICIES = (
     "exspec:fallback=wait", "inplace",
 )  # fmt: skip
 DRAFT_TOKENS = 5
-MAX_REQUESTS = 1_000_000  # which take hours
+MAX_REQUESTS = 1_000_000  # which take minutes, and gigabytes
 MAX_ROWS = 4096
 MAX_TOKENS = 2**24  # of a prompt, or of an answer
 # The columns of a wide table that fit on a screen.

@@ -5,8 +5,8 @@ independently of each other. Its tokens count when their round ends. Prompts are
 round in which they enter, by all rows that enter together. Routing takes no time, and the router
 knows of the rounds that have begun. Memory is not limited.
 
-A plain loop: a round of B rows takes some 20 + B microseconds, so that thousands of requests are
-simulated in seconds, and a million in hours.
+A plain loop: a thousand requests of 64 tokens take some tenths of a second, ten thousand some
+seconds. Every round is kept in a table, which limits a simulation to a few million rounds.
 """
 
 from __future__ import annotations
