@@ -26,18 +26,14 @@ from transformers import LlamaForCausalLM
 import specviz as sv
 from specviz.bench import Grid, run_bench
 from specviz.cli.main import main as cli
+from specviz.engine.heads import build_head
 from specviz.util.files import save_measured
-from specviz.zoo.checkpoint import load_checkpoint, save_checkpoint
-from specviz.zoo.train import export, optimisers_for
+from specviz.zoo.heads.export import export_head
+from specviz.zoo.training import load_checkpoint, optimisers_for, save_checkpoint
 
 GRID = Grid(["inplace", "eqspec"], [1, 2], [2], [2], repetitions=2)
 MODEL = LlamaForCausalLM(make_config("llama"))
 OPTIMISERS = optimisers_for(MODEL)
-
-
-class NoTokenizer:
-    def save_pretrained(self, folder: Path):
-        (folder / "tokenizer.json").write_text("{}")
 
 
 def bench(path: Path):
@@ -55,7 +51,7 @@ KINDS = {
         "target.safetensors",
         lambda path: save_checkpoint(path, MODEL, OPTIMISERS, 7, [], 9),
     ),
-    "weights": ("target", lambda path: export(MODEL, NoTokenizer(), path)),
+    "weights": ("head", lambda path: export_head(build_head("medusa", MODEL), path)),
     "bench": ("bench.csv", bench),
     "command": (
         "demo.safetensors",

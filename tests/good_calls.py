@@ -1,7 +1,7 @@
-"""A call that works of every public callable, and which of the wrong values are right after all.
+"""A call that works of every public name, and which of the wrong values are right after all.
 
-The names are those of `public_names.discovered`, with "strategy:NAME" and "drafter:NAME" and so
-on for the options that no signature of their makers shows.
+The names are those of `sv.__all__` and of their methods, with "strategy:NAME" and so on for the
+options that no signature of their makers shows.
 """
 
 from collections.abc import Callable
@@ -11,63 +11,21 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-import numpy as np
-import pandas as pd
-import plotly.graph_objects as go
 import torch
 from bad_values import some_function as some_decoder
 from bad_values import swept
-from bench_rows import sample
 from conftest import decoded, make_pair
 from test_head_files import write_own
 from tiny_run import TRACE
 
 import specviz as sv
-from specviz import bench, metrics, prompts, servers, simulation
 from specviz.engine.drafters import DRAFTERS
 from specviz.engine.options import Options
 from specviz.engine.selectors import SELECTORS
 from specviz.engine.strategies import STRATEGIES
-from specviz.record.replay import Replay
-from specviz.studies import (
-    agreement,
-    couplings,
-    figures,
-    losses,
-    moves,
-    overhead,
-    overlap,
-    packing,
-    selection,
-    tables,
-    tree_moves,
-    trees,
-)
-from specviz.studies import calibration as calibration_study
-from specviz.studies import ceilings as ceiling_study
-from specviz.studies import chat as chat_study
-from specviz.studies import memory as memory_study
-from specviz.studies import survey as survey_study
-from specviz.util.files import save_measured
-from specviz.views import audit_page, charts
-from specviz.views.charts import capacity, drawing, plot, sliders
-from specviz.views.stepper import replays
-from specviz.zoo import heads, measure, pipeline
-from specviz.zoo.ladder import study as ladder_study
 
 KEPT = Path(mkdtemp())  # for files that good calls read
 WEIGHTS = Path(sv.__file__).parent / "zoo" / "weights"
-
-
-# Of an acceptance table with two drafts at one position.
-COLUMNS: dict[str, Any] = {
-    "prompt_tokens": np.array([4], np.int32),
-    "offsets": np.array([0, 1]),
-    "drafts": np.zeros((1, 2), np.int32),
-    "log_q": np.zeros((1, 2), np.float32),
-    "entropy": np.zeros((1, 2), np.float32),
-    "accepted": np.array([1], np.int8),
-}
 
 
 @dataclass(frozen=True)
@@ -94,9 +52,7 @@ class Good:
 @cache
 def good_calls() -> dict[str, Good]:
     """By the names of `discovered`."""
-    parts = (
-        _decoding, _records, _logs, _views, _options, _benchmarks, _servers, _tables, _studies,
-    )  # fmt: skip
+    parts = (_decoding, _records, _logs, _views, _options)
     return {name: good for part in parts for name, good in part().items()}
 
 
@@ -152,11 +108,6 @@ def _decoding() -> dict[str, Good]:
         ),
         "load_prompts": Good(
             sv.load_prompts, file, {"categories": "none", "limit": "none int", "tokenizer": "none"}
-        ),
-        "prompts.spread": Good(
-            prompts.spread,
-            {"items": [1], "limit": 1},
-            {"items": "nested [] text bytes", "limit": "none int"},
         ),
         "Pair": Good(
             sv.Pair,
@@ -230,10 +181,6 @@ def _records() -> dict[str, Good]:
         "Trace.save": Good(TRACE.save, {"path": "x"}, {"path": "file"}),
         "Trace.to_chrome_trace": Good(TRACE.to_chrome_trace, {"path": "x"}, {"path": "file"}),
         "Trace.load": Good(sv.Trace.load, {"path": "x"}),
-        "replay.Replay": Good(Replay, {"trace": TRACE}),
-        "replay.Replay.frame": Good(
-            Replay(TRACE).frame, {"round": 0, "phase": "draft"}, {"round": "0"}
-        ),
     }
 
 
@@ -303,91 +250,8 @@ def _logs() -> dict[str, Good]:
 
 
 def _views() -> dict[str, Good]:
-    opened = sv.step_through(TRACE)
-    saved = KEPT / "run.safetensors"
-    TRACE.save(saved)
-    fits = {
-        "path": "file", "step": "none 0 small", "row": "none 0", "scale": "1.5 small",
-    }  # fmt: skip
-    run = {"run": TRACE}
-    line = {"series": {"a": ([1, 2], [3, 4])}, "title": "t", "x": "x", "y": "y"}
-    words = dict.fromkeys(("title", "x", "y", "words"), "text")
-    return {
-        "step_through": Good(
-            sv.step_through,
-            {"trace": TRACE},
-            {
-                "other": "none",
-                "round": "none 0",
-                "phase": "none",
-                "row": "none 0",
-                "judge": "True",
-            },
-        ),
-        "widget.StepThrough.export_html": Good(opened.export_html, {"path": "x"}, {"path": "file"}),
-        "widget.StepThrough.embed": Good(opened.embed, {}, {"limit_mb": "1.5 int inf"}),
-        "widget.StepThrough.export_png": Good(opened.export_png, {"path": "x"}, fits),
-        "widget.StepThrough.export_svg": Good(opened.export_svg, {"path": "x"}, fits),
-        "audit_page.audit_page": Good(audit_page.audit_page, {"audit": sv.audit([[1]], [[1]])}),
-        "audit_page.save_audit": Good(
-            audit_page.save_audit,
-            {"audit": sv.audit([[1]], [[1]]), "path": "x"},
-            {"path": "file"},
-        ),
-        "replays.save_replay": Good(
-            replays.save_replay,
-            {"path": saved, "out": "x.html"},
-            {"other": "none", "step": "0 small none"},
-            also_called=("a\\nb",),
-        ),
-        "charts.acceptance_map": Good(charts.acceptance_map, run),
-        "charts.acceptance_by_position": Good(charts.acceptance_by_position, run),
-        "charts.pick_ragged_round": Good(charts.pick_ragged_round, run),
-        "charts.stage_bars": Good(charts.stage_bars, {"runs": {"a": TRACE}}),
-        "charts.gantt": Good(
-            charts.gantt,
-            {"table": decoded("eqspec").timeline},
-            {"heading": "text", "start_ms": "none 0 1.5 small", "stop_ms": "none 1.5 small"},
-        ),
-        "charts.memory_bars": Good(
-            charts.memory_bars,
-            {
-                "tables": {
-                    "a": pd.DataFrame([("K/V", "always", 8)], columns=["part", "when", "bytes"])
-                }
-            },
-            {"heading": "text", "budget_bytes": "none 1.5 small", "weights": "True"},
-        ),
-        "charts.token_tree": Good(
-            charts.token_tree,
-            {"parents": [-1, 0]},
-            {
-                "parents": "[]",
-                "tokens": "none",
-                "position": "0 small",
-                "slot": "0 small",
-                "path": "none []",
-                "mask": "bool",
-            },
-        ),
-        "drawing.draw_tree": Good(
-            drawing.draw_tree,
-            {"trace": TRACE},
-            {"round": "0", "row": "0", "most": "small", "start": "[]"},
-        ),
-        "charts.score_map": Good(charts.score_map, {"scores": [[0.9, 0.5]], "verified": [1]}),
-        "capacity.capacity_line": Good(
-            capacity.capacity_line, {"scores": [[0.9, 0.5]], "capacity": 1}
-        ),
-        "sliders.explore": Good(
-            _explore, {"draw": _figure, "alt": "a"}, {"draw": "function", "alt": "text"}
-        ),
-        "plot.line_chart": Good(plot.line_chart, line, {**words, "log": "''", "dashed": "[] {}"}),
-    }
-
-
-def _figure(a: object) -> go.Figure:
-    return go.Figure()
+    fits = {"other": "none", "round": "none 0", "phase": "none", "row": "none 0", "judge": "True"}
+    return {"step_through": Good(sv.step_through, {"trace": TRACE}, fits)}
 
 
 def _options() -> dict[str, Good]:
@@ -423,307 +287,3 @@ def _options() -> dict[str, Good]:
     for name, kind in SELECTORS.items():
         found[f"selector:{name}"] = Good(partial(sv.selector, name), {}, fits, options=kind)
     return found
-
-
-def _benchmarks() -> dict[str, Good]:
-    pair = make_pair("llama")
-    grid = bench.Grid(("inplace",), (1,))
-    axes = {
-        "strategies": "", "batch_sizes": "", "num_draft_tokens": "", "max_new_tokens": "",
-        "prompt_tokens": "", "drafters": "", "dtypes": "", "devices": "", "repetitions": "small",
-    }  # fmt: skip
-    table = bench.make_table(sample())
-    stored = str(save_measured(table, {}, KEPT / "bench.csv")[0])
-    return {
-        "bench.Grid": Good(bench.Grid, {}, axes),
-        "bench.HfAssisted": Good(bench.HfAssisted, {}, {"confidence": "0"}),
-        "bench.LoadedPair": Good(bench.LoadedPair, {"pair": pair}, {"label": "text"}),
-        "bench.OnRay": Good(
-            bench.OnRay, {}, {"address": "none text", "gpus": "int", "cpus": "none int"}
-        ),
-        "bench.ShapePair": Good(
-            bench.ShapePair, {"name": "qwen3-8b/0.6b"}, also_called=("shapes",)
-        ),
-        "bench.StoredPair": Good(
-            bench.StoredPair,
-            {"target": "a", "draft": "b"},
-            {
-                "target": "word path none",
-                "draft": "word path none",
-                "device_map": "none word path",
-                "heads": "none word path",
-            },
-        ),
-        "bench.build_shape_pair": Good(
-            bench.build_shape_pair,
-            {"name": "qwen3-8b/0.6b"},
-            {"device": "none", "dtype": "none"},
-            also_called=("shapes",),
-        ),
-        "bench.comparisons": Good(bench.comparisons, {"table": table, "lines": ["memory"]}),
-        "bench.read_table": Good(bench.read_table, {"path": stored}),
-        "bench.failures": Good(bench.failures, {"table": table}),
-        "bench.sections": Good(bench.sections, {"table": table}),
-        "bench.readable": Good(bench.readable, {"section": table}),
-        "bench.method": Good(
-            bench.method, {"entry": "inplace"}, also_called=("strategy", "strategies")
-        ),
-        "bench.standard": Good(bench.standard, {}, also_called=("drafter",)),
-        "bench.pays": Good(
-            bench.pays,
-            {"pair": pair, "prompts": [[1]] * 4, "batch_sizes": [1]},
-            {
-                "prompts": "nested",
-                "num_draft_tokens": "small",
-                "max_new_tokens": "small",
-                "repetitions": "small",
-            },
-            also_called=("strategies", "drafters", "batch_size"),
-        ),
-        "bench.run_bench": Good(
-            bench.run_bench,
-            {"pairs": pair, "prompts": [[1]], "grids": grid},
-            {
-                "prompts": "nested",
-                "path": "none file",
-                "limit": "none small",
-                "turns": "small",
-                "recording": "True",
-                "fresh": "True",
-                "progress": "True",
-                "runner": "none function",
-            },
-        ),
-    }
-
-
-def _servers() -> dict[str, Good]:
-    pages = Path(__file__).parent / "data" / "servers"
-    asked = {"url": "http://127.0.0.1:9/v1", "prompts": ["a"], "progress": False}
-    asked["out"] = "x.jsonl"
-    fits = {
-        "prompts": "nested", "model": "none word", "max_new_tokens": "small",
-        "concurrency": "small", "timeout_s": "positive", "logprobs": "none small",
-        "extra": "none {}", "progress": "True",
-    }  # fmt: skip
-    return {
-        "servers.fetch_outputs": Good(servers.fetch_outputs, asked, fits),
-        "servers.read_page": Good(
-            servers.read_page,
-            {"source": str(pages / "vllm.prom")},
-            {"since": "none", "timeout_s": "positive"},
-        ),
-        "servers.read_log": Good(servers.read_log, {"path": pages / "vllm.jsonl"}),
-    }
-
-
-def _tables() -> dict[str, Good]:
-    run = {"run": TRACE}
-    names = (
-        "rounds", "rows", "stages", "stage_totals", "acceptance", "requests", "smallest_gap",
-    )  # fmt: skip
-    found = {f"metrics.{name}": Good(getattr(metrics, name), run) for name in names}
-    found["metrics.summary"] = Good(metrics.summary, run, {"total_s": "none 1.5 small"})
-    found["metrics.waste"] = Good(metrics.waste, {"trace": TRACE})
-    return found
-
-
-def _explore(draw: Any, alt: Any) -> object:
-    """`explore`, whose arguments have no names."""
-    return sliders.explore(draw, alt, a=[1])
-
-
-def _studies() -> dict[str, Good]:
-    pair = make_pair("llama")
-    table = simulation.AcceptanceTable(**COLUMNS)
-    run = {"pair": pair, "prompts": [[1, 2]]}
-    several = {"pair": pair, "prompts": [[1, 2], [3]]}
-    halved = {"pair": pair, "prompts": [[1, 2], [3, 4]], "max_new_tokens": 2}
-    fits = RUN | {"repetitions": "int", "window": "int", "max_new_tokens": "small"}
-    result = decoded("eqspec")
-    row = {"strategy": ["eqspec"], "options": [""], "valid": [True]}
-    found = survey_study.Survey(pd.DataFrame(row), [result], result)
-    sizes = {"buffers": (1,), "rows": (1,), "inner": 1, "seconds": 1.0}
-    lengths = dict.fromkeys(("num_draft_tokens", "max_new_tokens", "prompt_tokens"), "int")
-    steps = dict.fromkeys(("target_steps", "draft_steps", "continuations"), "int")
-    return {
-        "tables.make_table": Good(
-            tables.make_table,
-            run | {"progress": False},
-            RUN | {"depth": "small", "max_new_tokens": "small"},
-        ),
-        "tables.summarise": Good(tables.summarise, {"table": table}),
-        "selection.compare_selectors": Good(
-            selection.compare_selectors,
-            {
-                "table": table,
-                "batch_sizes": [1],
-                "num_draft_tokens": [1],
-                "extras": [1],
-                "samples": 2,
-                "progress": False,
-            },
-            {"max_waits": "none", "samples": "small", "seed": "count", "progress": "True"},
-        ),
-        "calibration.measure_calibration": Good(
-            calibration_study.measure_calibration,
-            halved,
-            RUN | {"ranks": "small", "max_new_tokens": "small"},
-        ),
-        "trees.compare_trees": Good(
-            trees.compare_trees,
-            halved | {"nodes": [1], "growths": [[1, 1, 1]], "samples": 2, "progress": False},
-            RUN
-            | {"samples": "small", "seed": "count", "temperature": "none 1.5 small"}
-            | {"max_new_tokens": "small", "progress": "True"},
-        ),
-        "tree_moves.count_moves": Good(
-            tree_moves.count_moves,
-            run | {"progress": False},
-            RUN | {"max_new_tokens": "small", "progress": "True"},
-        ),
-        "agreement.Setups": Good(
-            agreement.Setups, {}, lengths | {"max_prompt_tokens": "none int"}, ("strategy",)
-        ),
-        "agreement.measure_agreement": Good(
-            agreement.measure_agreement,
-            run | {"setups": agreement.Setups(("inplace",), (2,)), "progress": False},
-            {"path": "none file", "source": "text", "prompts": "nested"}
-            | {"fresh": "True", "progress": "True"},
-        ),
-        "agreement.cut": Good(
-            agreement.cut,
-            run | {"max_prompt_tokens": 1},
-            {"max_prompt_tokens": "int", "prompts": "nested"},
-        ),
-        "ceilings.CeilingSizes": Good(
-            ceiling_study.CeilingSizes, sizes, {"inner": "int", "seconds": "1.5 small"}
-        ),
-        "ceilings.measure_ceilings": Good(
-            ceiling_study.measure_ceilings,
-            {"device": torch.device("cpu"), "progress": False},
-            {"sizes": "none", "progress": "True"},
-        ),
-        "couplings.couplings_of": Good(
-            couplings.couplings_of, {"temperatures": [1.0]}, also_called=("temperature",)
-        ),
-        "couplings.measure_bias": Good(
-            couplings.measure_bias,
-            run | {"sampling": sv.SamplingParams(1.0, coupling="typical"), "seed": 0},
-            {"prompts": "nested", "seed": "count"},
-        ),
-        "couplings.measure_couplings": Good(
-            couplings.measure_couplings, run | {"progress": False}, fits, ("temperature",)
-        ),
-        "figures.make_figures": Good(figures.make_figures, {"out": "x"}, {"out": "file"}),
-        "losses.measure_losses": Good(losses.measure_losses, run | {"progress": False}, fits),
-        "moves.measure_moves": Good(
-            moves.measure_moves,
-            {"rows": [2], "slots": [16], "layers": 1},
-            {
-                **dict.fromkeys(("layers", "heads", "depth"), "small"),
-                "repetitions": "small",
-                "device": "none",
-            },
-        ),
-        "memory.compare_budgets": Good(
-            memory_study.compare_budgets,
-            run | {"progress": False},
-            fits | {"num_draft_tokens": "small", "percents": "", "repetitions": "small"},
-        ),
-        "chat.compare_chats": Good(
-            chat_study.compare_chats,
-            {"pair": pair, "messages": [[1, 2], [3]] * 8, "conversations": 1, "progress": False},
-            fits
-            | {"messages": "nested", "percents": "", "conversations": "small"}
-            | {"num_draft_tokens": "small", "repetitions": "small"},
-        ),
-        "overlap.measure_overlap": Good(
-            overlap.measure_overlap,
-            several | {"batch_sizes": [2], "progress": False},
-            fits | {"path": "none file", "fresh": "True", "progress": "True", "compile": "True"},
-            ("strategy", "num_draft_tokens"),
-        ),
-        "overlap.latency_s": Good(overlap.latency_s, {"result": decoded("inplace")}),
-        "packing.measure_packing": Good(
-            packing.measure_packing,
-            {"pair": make_pair("llama")},
-            {"length": "small", "repetitions": "small"},
-        ),
-        "overhead.measure_overhead": Good(overhead.measure_overhead, run, fits, ("strategy",)),
-        "survey.survey": Good(
-            survey_study.survey,
-            run | {"progress": False},
-            fits | {"strategies": "none"},
-            ("strategy",),
-        ),
-        "survey.marked": Good(
-            survey_study.marked,
-            {"text": "a", "expected": "b"},
-            {"text": "text", "expected": "text", "characters": "int"},
-        ),
-        "survey.Survey.save": Good(found.save, {"path": "x"}, {"path": "file"}),
-        "survey.Survey.texts": Good(found.texts, {"prompt": 0}, {"prompt": "0 small"}),
-        "heads.HeadPlan": Good(
-            heads.HeadPlan,
-            {},
-            dict.fromkeys(("steps", "rows", "checkpoint_every", "warmup"), "int")
-            | {"unroll": "none int", "seed": "count", "starts": ""},
-        ),
-        "heads.train_head": Good(
-            heads.train_head,
-            {
-                "kind": "medusa",
-                "target": pair.target,
-                "tokens": np.zeros((4, 24), dtype=int),
-                "folder": "x",
-                "progress": False,
-            },
-            {"folder": "file", "plan": "none", "texts": "[]", "progress": "True"},
-        ),
-        "heads.train_heads": Good(
-            heads.train_heads,
-            {"kinds": ["medusa"], "out": "x", "progress": False},
-            {
-                "out": "file",
-                "steps": "none",
-                "continuations": "int",
-                "device": "none",
-                "progress": "True",
-            },
-        ),
-        "heads.study_heads": Good(
-            heads.study_heads,
-            {"out": "x", "progress": False},
-            {
-                "out": "file",
-                "budget": "1.5 small",
-                "continuations": "int",
-                "limit": "none int",
-                "samples": "small",
-                "seed": "count",
-                "progress": "True",
-            },
-        ),
-        "study.study_laws": Good(
-            ladder_study.study_laws,
-            {"out": "x", "progress": False},
-            {
-                "out": "file",
-                "continuations": "int",
-                "limit": "none int",
-                "samples": "small",
-                "seed": "count",
-                "progress": "True",
-            },
-        ),
-        "measure.measure_pair": Good(
-            measure.measure_pair, run | {"progress": False}, fits | {"progress": "True"}
-        ),
-        "pipeline.Budget": Good(pipeline.Budget, {}, steps),
-        "pipeline.train_pair": Good(
-            pipeline.train_pair,
-            {"out": "x", "budget": pipeline.Budget(), "progress": False},
-            {"out": "file", "device": "none", "compile": "True", "progress": "True"},
-        ),
-    }

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 import torch
 from families import perturbed
-from states_cost import times_of
+from states import times_of
 from tiny_models import families, make_config
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 

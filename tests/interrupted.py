@@ -27,11 +27,7 @@ SMALL = "--max-new-tokens 4 --limit 3"
 USED = (
     "transformers.models.llama.modeling_llama",
     "specviz.bench.report",
-    "specviz.cli.bench_plan",
     "specviz.generation.generate",
-    "specviz.zoo.pipeline",
-    "specviz.studies.agreement",
-    "specviz.studies.survey",
 )
 LONGEST = 1800  # seconds until a command is in the middle of its work, on a busy machine too
 
@@ -49,14 +45,6 @@ def in_bench(folder: Path, errors: Path) -> bool:
     return lines(folder / "bench.jsonl.partial") > 3
 
 
-def in_agreement(folder: Path, errors: Path) -> bool:
-    return lines(folder / "a.csv") > 1
-
-
-def in_training(folder: Path, errors: Path) -> bool:
-    return (folder / "checkpoints").exists()
-
-
 # For each command, its arguments, where FOLDER stands for its folder; and whether it is in the
 # middle of its work, given its folder and the file with its stderr.
 COMMANDS = {
@@ -65,12 +53,6 @@ COMMANDS = {
         f"bench --strategies inplace eqspec --batch-sizes 1 2 {SMALL} --out FOLDER",
         in_bench,
     ),
-    "agreement": (
-        f"study agreement --strategies inplace eqspec --batch-sizes 2 3 {SMALL} --out FOLDER/a.csv",
-        in_agreement,
-    ),
-    "survey": (f"study survey {SMALL} --out FOLDER/survey.csv", counted),
-    "train": ("train --out FOLDER", in_training),
 }
 
 
@@ -121,10 +103,8 @@ def main(folder: Path):
         import_module(name)
     found = {name: interrupted(name, folder) for name in COMMANDS}
     again = {}
-    for name, log in (("bench", "bench.jsonl.partial"), ("agreement", "a.csv")):
-        found[name]["before"] = (folder / name / log).read_text()
-        outputs = folder / f"{name}.out", folder / f"{name}.err"
-        again[name] = ended(begun(arguments(name, folder / name), *outputs))
+    outputs = folder / "bench.out", folder / "bench.err"
+    again["bench"] = ended(begun(arguments("bench", folder / "bench"), *outputs))
     early = []
     for number in range(8):
         (folder / str(number)).mkdir()

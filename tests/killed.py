@@ -13,7 +13,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -23,9 +23,10 @@ from transformers import LlamaForCausalLM
 
 from specviz.bench import Grid, cells, run_bench
 from specviz.bench.log import Log
-from specviz.zoo.train import TrainingJob, next_token_loss, train
+from specviz.zoo.training import TrainingJob, train_on
 
 KILLS = 10
+STEPS = 120
 STRATEGIES = ("autoregressive", "eqspec", "inplace")
 GRID = Grid(
     STRATEGIES, batch_sizes=[1, 4], num_draft_tokens=[2, 3], max_new_tokens=[6], repetitions=2
@@ -57,12 +58,12 @@ def bench(folder: Path) -> None:
     run_bench(make_pair("llama"), make_prompts()[:4], GRID, folder / "bench.csv", progress=False)
 
 
-class Windows:
+def batches(start: int) -> Iterator[tuple[int, torch.Tensor, int]]:
     """Batches that depend on the step alone, and take their time."""
-
-    def batch(self, step: int) -> object:
+    for step in range(start, STEPS):
         time.sleep(0.004)
-        return torch.randint(0, 97, (2, 17), generator=torch.Generator().manual_seed(step)).numpy()
+        generator = torch.Generator().manual_seed(step)
+        yield step, torch.randint(0, 97, (2, 17), generator=generator), 34
 
 
 def training(folder: Path) -> None:
@@ -71,18 +72,11 @@ def training(folder: Path) -> None:
 
     def loss(tokens: torch.Tensor) -> torch.Tensor:
         note(folder / "begun.txt", "step")
-        return next_token_loss(model, tokens)
+        return model(tokens, labels=tokens, use_cache=False).loss
 
-    job = TrainingJob(
-        "tiny",
-        folder,
-        steps=120,
-        device=torch.device("cpu"),
-        compile=False,
-        progress=False,
-        checkpoint_every=6,
-    )
-    train(job, model, loss, lambda stage: Windows())
+    settings = {"progress": False, "checkpoint_every": 6}
+    job = TrainingJob("tiny", folder, STEPS, torch.device("cpu"), **settings)
+    train_on(job, model, loss, batches)
 
 
 def whole_files(folder: Path) -> list[str]:

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from specviz.studies.ceilings import CeilingSizes, measure_ceilings
 
 from specviz.cli.main import main
 from specviz.costs.ceilings import Ceilings
 from specviz.studies import ceilings as measuring
-from specviz.studies.ceilings import CeilingSizes, measure_ceilings
 from specviz.util.files import save_measured
 
 SMALL = CeilingSizes(buffers=(4096, 65536), rows=(1, 16), inner=32, seconds=0.001)

@@ -11,16 +11,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
-import specviz as sv
-from specviz.cli.exit import end
-from specviz.cli.main import main
 from specviz.studies.packing import spread
-from specviz.util.files import WriteError
 from specviz.zoo.corpus import SourceFile
 from specviz.zoo.data import VOCABULARY
 from specviz.zoo.measure import WINDOW, bits_per_byte
 from specviz.zoo.models import build_model
+
+import specviz as sv
+from specviz.cli.exit import end
+from specviz.cli.main import main
+from specviz.util.files import WriteError
 
 GENERATE = sv.generate
 COMMANDS = ("demo", "generate", "replay", "bench", "cost", "train", "evaluate", "study")

@@ -8,16 +8,16 @@ import functools
 from collections import Counter
 from dataclasses import replace
 
+import couplings
 import pytest
 import torch
 from conftest import generate
 from scipy.stats import chisquare
-from test_sampling import NEW_TOKENS, PROMPT, make_tiny, probabilities
+from test_sampling import PROMPT, make_tiny, probabilities
 from test_typical import COPIES, RUN, SAMPLING, K, total_variation, written
 
 import specviz as sv
 from specviz.engine.heads import KINDS, build_head
-from specviz.studies.couplings import measure_bias, measure_couplings
 
 Row = tuple[int, ...]
 # How far weights are from those that training starts with, so that some drafts are accepted.
@@ -94,18 +94,4 @@ def test_typical_text_is_what_the_rule_makes_of_the_heads_drafts(kind: str) -> N
     found = {row: count / COPIES for row, count in counts.items()}
     assert total_variation(found, rule) < distance, "nearer to the rule than the rule to the target"
     run = {**RUN, "drafter": kind}
-    assert 0 < measure_bias(with_head(kind), [PROMPT] * 20, SAMPLING, 0, **run) < 1
-
-
-def test_the_study_shows_the_distance_with_a_head() -> None:
-    asked = {"batch_size": 4, "num_draft_tokens": K, "max_new_tokens": NEW_TOKENS}
-    pair = with_head("medusa")
-    table, conditions = measure_couplings(
-        pair, [PROMPT] * 8, (1.0,), (0,), drafter="medusa", progress=False, **asked
-    )
-    assert conditions["drafter"] == "medusa"
-    biased = table.set_index("coupling")["total_variation"]
-    assert biased[["rejection", "gumbel"]].tolist() == [0, 0]
-    sampling = sv.SamplingParams(1.0, coupling="typical")
-    alone = measure_bias(pair, [PROMPT] * 8, sampling, 0, drafter="medusa", **asked)
-    assert biased["typical"] == alone > 0
+    assert 0 < couplings.distance(with_head(kind), [PROMPT] * 20, SAMPLING, seed=0, **run) < 1

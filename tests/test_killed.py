@@ -1,4 +1,4 @@
-"""`bench` and `train`, killed ten times at random moments.
+"""A benchmark and a training, killed ten times at random moments.
 
 No work is lost or done twice, and no file is damaged. The moments are drawn with a fixed seed.
 The machine decides where in the work they fall; the assertions hold wherever that is.

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specviz.engine.kv.moves import LONG, METHODS, Move, choose, move
-from specviz.studies.moves import measure_moves
 
 ROWS, SLOTS = 5, 12
 
@@ -57,30 +56,6 @@ def test_every_method_moves_what_a_loop_over_slots_moves(name: str, moves: list[
 
 def test_models_without_layers_that_have_run_have_nothing_to_move() -> None:
     move([], [Move(0, 0, 1, 0, 1)])
-
-
-def test_the_measurement_has_an_entry_for_each_size_and_a_time_for_each_way() -> None:
-    table, described = measure_moves(rows=[2, 3], slots=[16, 32], layers=2, repetitions=1)
-    assert table[["rows", "slots"]].to_numpy().tolist() == [[2, 16], [2, 32], [3, 16], [3, 32]]
-    assert {f"{name}_ms" for name in (*METHODS, "double_buffer", "in_place")} < set(table.columns)
-    assert (table.filter(like="_ms") > 0).all(axis=None)
-    one_slot = 2 * 48 * 4 * 2 * 2  # heads, depth, bytes, layers, keys and values
-    moved = [slots * one_slot / 1e6 for slots in (6, 22, 12, 44)]
-    assert table["mbytes"].tolist() == pytest.approx(moved)
-    assert described["layers"] == 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"rows": [1]}, r"rows\[0\] must be an int >= 2, got 1; "),
-        ({"slots": [4]}, r"slots\[0\] must be an int >= 16, got 4; "),
-        ({"repetitions": 0}, "repetitions must be an int >= 1, got 0; "),
-    ],
-)
-def test_sizes_that_cannot_be_used_are_refused(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        measure_moves(**arguments)
 
 
 def test_long_blocks_on_a_cpu_are_copied_one_by_one() -> None:

@@ -1,7 +1,6 @@
 """Selection of drafts on acceptance tables: against brute force, and against a plain loop."""
 
 import itertools
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,9 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from replay import Drafts
+from selection import QUEUE, compared, drawn, outcome
 
-from specviz.cli.main import main as cli
 from specviz.scheduling.selection import largest
 from specviz.simulation import (
     Acceptance,
@@ -26,7 +26,7 @@ from specviz.simulation import (
     replay,
     simulate,
 )
-from specviz.studies.selection import QUEUE, _bootstrap, compare_selectors
+from specviz.simulation.tables import UNIT
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results.md"
 # Few different values, so that ties are frequent.
@@ -183,25 +183,30 @@ def plain_queue(
     return rounds, own
 
 
-def test_the_slowest_requests_and_a_static_batch_are_those_of_a_plain_loop() -> None:
-    """The columns p99_rounds_per_token, of both, and static_rounds_percent."""
-    small, samples, batch_size, k, extra = table(), 3, 4, 2, 2
-    found, _ = compare_selectors(
-        small, [batch_size], [k], [extra], samples=samples, seed=5, progress=False
-    )
-    pace: dict[int, list[float]] = {0: [], extra: []}
-    static: dict[int, list[int]] = {0: [], extra: []}
-    for texts in _bootstrap(small, samples, QUEUE * batch_size, 5).tolist():
-        for e in pace:
-            _, own = plain_queue(small, texts, batch_size, k, e, refill=True)
-            pace[e].append(float(np.percentile(own / small.new_tokens[texts], 99)))
-            rounds, _ = plain_queue(small, texts[:batch_size], batch_size, k, e, refill=False)
-            static[e].append(rounds)
-    entry = found.iloc[0]
-    assert entry["p99_rounds_per_token"] == pytest.approx(np.mean(pace[0]))
-    assert entry["tetris_p99_rounds_per_token"] == pytest.approx(np.mean(pace[extra]))
-    longer = 100 * (sum(static[extra]) / sum(static[0]) - 1)
-    assert entry["static_rounds_percent"] == pytest.approx(longer)
+def drafts_of(table: AcceptanceTable) -> Drafts:
+    """The same table as the scripts of figures/make have it."""
+    reached = np.minimum(table.accepted[:, None], np.arange(table.depth + 1))
+    return Drafts(table.offsets, table.log_q.cumsum(1), reached)
+
+
+@pytest.mark.parametrize("extra", [0, 2])
+def test_the_slowest_requests_and_a_static_batch_are_those_of_a_plain_loop(extra: int) -> None:
+    """Of a simulation, and of the replay that figures/make has."""
+    small, batch_size, k = table(), 4, 2
+    queues = drawn(len(small.prompt_tokens), 3, QUEUE * batch_size)
+    found = outcome(drafts_of(small), queues, batch_size, k, extra, None)
+    policy = Policy("inplace", batch_size, k, selector=Tetris(extra) if extra else None)
+    served = simulate(small.writing(queues), policy, UNIT)
+    static = simulate(
+        small.writing(queues[:, :batch_size]), replace(policy, refill=False), UNIT
+    ).finished_s.max(1)
+    for lane, texts in enumerate(queues.tolist()):
+        _, own = plain_queue(small, texts, batch_size, k, extra, refill=True)
+        assert served.own_rounds[lane].tolist() == own
+        pace = np.percentile(own / small.new_tokens[texts], 99)
+        assert found["p99_rounds_per_token"][lane] == pytest.approx(pace)
+        rounds, _ = plain_queue(small, texts[:batch_size], batch_size, k, extra, refill=False)
+        assert found["static_rounds"][lane] == static[lane] == rounds
 
 
 def test_with_nothing_to_choose_from_tetris_is_uniform() -> None:
@@ -229,21 +234,21 @@ def test_what_a_table_or_a_workload_lacks_is_said() -> None:
         replay(table(), Policy(num_draft_tokens=5, selector=Tetris(2)))
 
 
+def gain_of(table: AcceptanceTable, batch_size: int, k: int, extra: int, *waits: int | None) -> Any:
+    """What figures/make/selection.py says of TETRIS, for each limit on waiting."""
+    queues = drawn(len(table.prompt_tokens), 20, QUEUE * batch_size)
+    made = drafts_of(table)
+    plain = outcome(made, queues, batch_size, k, 0, None)
+    found = [compared(plain, outcome(made, queues, batch_size, k, extra, wait)) for wait in waits]
+    return pd.DataFrame(found)
+
+
 def test_a_draft_model_that_knows_its_chances_gains_by_selection() -> None:
     large = table(texts=60, longest=80)
-    found, conditions = compare_selectors(large, [4], [2, 3], [1, 4], samples=20, progress=False)
-    assert list(zip(found["num_draft_tokens"], found["extra"], strict=True)) == [
-        (2, 1),
-        (2, 4),
-        (3, 1),
-    ]
-    assert (found["gain_low"] > 0).all()
-    assert (found["gain_low"] < found["gain_percent"]).all()
-    assert (found["gain_percent"] < found["gain_high"]).all()
-    assert (found["tetris_success_rate"] > found["success_rate"]).all()
-    assert conditions["samples"] == 20
-    again, _ = compare_selectors(large, [4], [2, 3], [1, 4], samples=20, progress=False)
-    pd.testing.assert_frame_equal(found, again)
+    for k, extra in ((2, 1), (2, 4), (3, 1)):
+        found = gain_of(large, 4, k, extra, None).iloc[0]
+        assert 0 < found["gain_low"] < found["gain_percent"] < found["gain_high"]
+        assert found["tetris_success_rate"] > found["success_rate"]
 
 
 def test_a_limit_on_waiting_helps_the_rows_that_are_passed_over() -> None:
@@ -251,28 +256,11 @@ def test_a_limit_on_waiting_helps_the_rows_that_are_passed_over() -> None:
     # Every fifth text's draft is as often right as it was, but never sure.
     unsure = np.repeat(np.arange(60) % 5 == 0, large.new_tokens)
     unfair = replace(large, log_q=large.log_q - 9 * unsure[:, None].astype(np.float32))
-    found, _ = compare_selectors(unfair, [8], [1], [2], [4, 1], samples=30, progress=False)
-    assert found["max_wait"].isna().tolist() == [True, False, False]
-    assert found["max_wait"][1:].tolist() == [4, 1]
+    found = gain_of(unfair, 8, 1, 2, None, 4, 1)
     slowest = found["tetris_p99_rounds_per_token"].tolist()
     assert slowest == sorted(slowest, reverse=True)
     assert slowest[2] < 0.9 * slowest[0]
     assert found["static_rounds_percent"][2] < found["static_rounds_percent"][0]
-
-
-def test_the_command_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = table().save(tmp_path / "table.safetensors")
-    out = tmp_path / "selection.csv"
-    small = ["--batch-sizes", "2", "--num-draft-tokens", "2", "--extras", "1", "--samples", "3"]
-    assert cli(["study", "selection", "--table", str(path), *small, "--out", str(out)]) == 0
-    assert "gain_percent" in capsys.readouterr().out
-    assert pd.read_csv(out)["drafter"].tolist() == ["model"]
-    assert json.loads(out.with_suffix(".json").read_text())["samples"] == 3
-    other = replace(table(), meta={"drafter": "eagle3"}).save(tmp_path / "other.safetensors")
-    both = ["--table", str(path), str(other)]
-    assert cli(["study", "selection", *both, *small, "--out", str(out)]) == 0
-    assert pd.read_csv(out)["drafter"].tolist() == ["model", "eagle3"]
-    assert json.loads(out.with_suffix(".json").read_text())["drafter"] == ["model", "eagle3"]
 
 
 def test_the_projection_of_hidden_drafting_is_that_of_the_tables(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import example, generate, generate_one_by_one, make_pair, make_prompts
+from exact_selection import ROWS, K, distance, selected
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +23,6 @@ from specviz.engine.options import Options
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.selectors import SELECTORS, Everything, Selector, Threshold
 from specviz.engine.selectors.tetris import SCORES, largest, score_drafts
-from specviz.studies.exact_selection import ROWS, K, distance, selected
 
 
 def test_the_registered_selectors_are_listed() -> None:

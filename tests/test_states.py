@@ -10,7 +10,7 @@ from typing import Any
 import gpu_states
 import pandas as pd
 import pytest
-import states_cost
+import states
 import tiny_models
 import torch
 from conftest import NEW_TOKENS, check_refusal, generate, generate_alone, make_prompts
@@ -148,11 +148,11 @@ def test_the_script_for_gpus_runs_tiny(tmp_path: Path, monkeypatch: pytest.Monke
 
 @torch.inference_mode()
 def test_inputs_take_fewer_bytes_than_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(states_cost, "TURNS", 2)
+    monkeypatch.setattr(states, "TURNS", 2)
     target = target_of("qwen3_next")
-    ways = [line["way"] for line in states_cost.times_of(target)]
-    assert ways == states_cost.RECURRENCE
-    found = [states_cost.bytes_of("jamba", way)["state_bytes"] for way in ways]
+    ways = [line["way"] for line in states.times_of(target)]
+    assert ways == states.RECURRENCE
+    found = [states.bytes_of("jamba", way)["state_bytes"] for way in ways]
     assert found[0] == found[1] > 3 * found[2]
 
 

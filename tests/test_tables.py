@@ -18,11 +18,9 @@ from tiny_heads import pair_with
 
 import specviz as sv
 from specviz import metrics
-from specviz.cli.main import main as cli
+from specviz.generation.tables import make_table
 from specviz.simulation import Policy, Simulation
 from specviz.simulation.tables import AcceptanceTable, replay
-from specviz.studies import tables
-from specviz.studies.tables import make_table, summarise
 
 DEPTH = 4
 BUDGET = 12
@@ -61,13 +59,7 @@ def drafted(
     return drafts, log_q, entropy
 
 
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize("positions", [tables.POSITIONS, 5])
-def test_drafts_at_every_position_are_those_of_a_plain_loop(
-    positions: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where the positions of a text are drafted in several parts."""
-    monkeypatch.setattr(tables, "POSITIONS", positions)
+def test_drafts_at_every_position_are_those_of_a_plain_loop() -> None:
     prompts = make_prompts()[:4]
     found = make_table(tiny(), prompts, DEPTH, max_new_tokens=BUDGET, progress=False)
     texts = sv.generate(tiny(), prompts, max_new_tokens=BUDGET, progress=False).tokens
@@ -273,9 +265,6 @@ def test_survival_counts_positions_with_tokens_left() -> None:
     # Two texts, of three tokens and of one; two drafts.
     assert made.left.tolist() == [3, 2, 1, 1]
     assert made.survival().tolist() == [0.5, 0.5]
-    entries = summarise(made)
-    assert entries["depth"].tolist() == [1, 2]
-    assert entries["mean_q"].tolist() == pytest.approx([0.5, 0.5])
     deep = replace(
         small(accepted=[1, 0, 1, 0]),
         **{name: np.zeros((4, 4), np.float32) for name in ("log_q", "entropy")},
@@ -380,18 +369,5 @@ def test_a_text_at_the_models_last_position_is_refused() -> None:
     longest = tiny().max_positions
     assert longest is not None
     prompt = [5] * (longest - 6)
-    with pytest.raises(ValueError, match=r"depth must leave a text of .*, got 5; pass less"):
+    with pytest.raises(ValueError, match="positions"):
         make_table(tiny(), [prompt], 5, max_new_tokens=2, progress=False)
-
-
-@pytest.mark.slow
-def test_the_command_writes_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "table.safetensors"
-    command = ["study", "tables", "--limit", "2", "--depth", "3", "--max-new-tokens", "8"]
-    assert cli([*command, "--out", str(path)]) == 0
-    said = capsys.readouterr().out
-    assert "survival" in said
-    assert str(path) in said
-    made = AcceptanceTable.load(path)
-    assert (made.depth, len(made.prompt_tokens)) == (3, 2)
-    assert made.meta["max_new_tokens"] == 8

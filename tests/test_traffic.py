@@ -14,6 +14,7 @@ from conftest import make_pair, make_prompts
 
 import specviz as sv
 from specviz.cli.main import main as cli
+from specviz.generation.tables import make_table
 from specviz.servers import (
     ServedRequest,
     ServerLog,
@@ -24,7 +25,6 @@ from specviz.servers import (
 from specviz.servers.traffic import replay_traffic, unanswered
 from specviz.simulation import AcceptanceTable, Policy, Tetris, Workload, replay, simulate
 from specviz.simulation.tables import UNIT
-from specviz.studies.tables import make_table
 
 DATA = Path(__file__).parent / "data" / "servers"
 K = 3

@@ -1,12 +1,12 @@
-"""The training of draft heads: data, features, loss, resuming, measures and files.
+"""The training of draft heads: features, loss, resuming, measures and files; and those shipped.
 
-One test trains two heads at toy size by the whole pipeline. The target is tiny and random.
+The target is tiny and random.
 """
 
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import in_turn
+from pair import build_model
 from safetensors.torch import load_file
 from transformers import LlamaForCausalLM
 
 import specviz as sv
-from specviz.cli.main import main
-from specviz.cli.train import HEAD_NAMES
 from specviz.engine.heads import KINDS, HeadSettings, build_head
 from specviz.engine.heads.base import HeadOutput
 from specviz.engine.heads.build import make_head
@@ -27,20 +26,17 @@ from specviz.engine.heads.fingerprint import fingerprint
 from specviz.engine.heads.layer import at
 from specviz.engine.heads.settings import LAST
 from specviz.util.validate import quoted_path
-from specviz.zoo import distil
-from specviz.zoo.corpus import SourceFile
-from specviz.zoo.data import train_tokenizer
 from specviz.zoo.heads import features as features_module
-from specviz.zoo.heads import pipeline, training
+from specviz.zoo.heads import training
 from specviz.zoo.heads.export import export_head
-from specviz.zoo.heads.features import keep_features, target_features
+from specviz.zoo.heads.features import keep_features
 from specviz.zoo.heads.loss import HeadBatch, head_loss
-from specviz.zoo.heads.measure import count_rounds, measure_coverage, measure_head, texts_from
-from specviz.zoo.heads.mix import SHARES, mix_windows
+from specviz.zoo.heads.measure import measure_coverage, measure_head, texts_from
 from specviz.zoo.heads.training import HeadPlan, TrainedHead, kept_layers, train_head
-from specviz.zoo.models import build_model
 
 WEIGHTS = Path(sv.__file__).parent / "zoo" / "weights"
+
+
 PLAN = HeadPlan(steps=6, rows=2, checkpoint_every=2)
 
 
@@ -63,9 +59,6 @@ def windows() -> np.ndarray:
     return np.random.default_rng(0).integers(3, 40, (12, 24))
 
 
-# the target
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_a_target_has_one_fingerprint_in_all_dtypes(dtype: torch.dtype) -> None:
     """The embedded weights are stored as float16, so they are loaded as such first."""
@@ -82,54 +75,6 @@ def test_another_target_has_another_fingerprint(target: LlamaForCausalLM) -> Non
         other.model.layers[2].mlp.up_proj.weight[0, 0] += 1
     assert fingerprint(other) != fingerprint(target)
     assert fingerprint(tiny_target(seed=1)) != fingerprint(target)
-
-
-# data
-
-
-def test_the_mix_keeps_its_shares_and_reads_no_window_twice() -> None:
-    """Each source has ids of its own, and each window is of one source."""
-    sizes = {"greedy": (7000, 0), "sampled": (9000, 10_000), "corpus": (2000, 20_000)}
-    sources = {}
-    for name, (size, first) in sizes.items():
-        sources[name] = np.array_split(np.arange(first, first + size), 11)
-    mixed, numbers = mix_windows(sources, 50)
-    counts = np.bincount(numbers)
-    assert counts.tolist() == [80, 40, 40]  # the corpus has 40, a quarter
-    assert mixed.shape == (160, 50)
-    assert (mixed // 10_000 == numbers[:, None]).all()
-    assert len(np.unique(mixed)) == mixed.size
-    again, _ = mix_windows(sources, 50)
-    assert np.array_equal(again, mixed)
-    assert not np.array_equal(mix_windows(sources, 50, seed=1)[0], mixed)
-    assert not (np.diff(numbers) >= 0).all()  # shuffled
-    with pytest.raises(ValueError, match=r"^sources\['sampled'\] has 0 windows of 50 tokens"):
-        mix_windows(sources | {"sampled": [np.arange(49)]}, 50)
-
-
-def test_sampled_continuations_differ_from_greedy_ones(
-    target: LlamaForCausalLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(distil, "NEW_TOKENS", 12)
-    pair = sv.Pair(target, tiny_target(1))
-    blocks = [np.arange(1, 40, dtype=np.uint16), np.arange(1, 30, dtype=np.uint16)]
-    make = partial(distil.continuations, pair, blocks, 3, tmp_path, progress=False)
-    greedy = make()
-    sampled = make(sampled=True)
-    names = ["continuations-0.safetensors", "sampled-0.safetensors"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == names
-    prompts = distil.cut_prompts(blocks, 3, np.random.default_rng([1, 0]))
-    params = sv.SamplingParams(temperature=0.8)
-    arguments = {"strategy": "autoregressive", "max_new_tokens": 12, "progress": False}
-    drawn = sv.generate(pair, prompts, sampling=params, **arguments)
-    expected = [prompt + new for prompt, new in zip(prompts, drawn.tokens, strict=True)]
-    assert [document.tolist() for document in sampled] == expected
-    assert [document.tolist() for document in greedy] != expected
-    chosen = sv.generate(pair, prompts, **arguments)
-    assert chosen.tokens != drawn.tokens
-
-
-# features
 
 
 def test_features_are_the_targets_and_are_computed_once(
@@ -177,9 +122,6 @@ def test_features_that_float16_cannot_hold_are_refused(windows: np.ndarray, tmp_
     assert list(tmp_path.iterdir()) == []
     kept = keep(dtype=torch.float32)
     assert kept.batch(np.arange(2), (LAST,))[1].abs().max() > 65504
-
-
-# training
 
 
 def parameters(head: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -345,60 +287,6 @@ def test_clovers_block_begins_as_the_targets_last_layer(target: LlamaForCausalLM
     )
 
 
-def test_a_head_for_a_target_of_one_layer(windows: np.ndarray, tmp_path: Path) -> None:
-    target = build_model(layers=1, hidden_size=16, heads=2, kv_heads=1, mlp=16)
-    found = train_head("medusa", target, windows, tmp_path, plan=PLAN, progress=False)
-    assert found.history[-1]["step"] == 6
-
-
-WRONG: list[tuple[dict[str, object], str]] = [
-    ({"kind": "eagle9"}, "kind='eagle9' is unknown"),
-    ({"target": "x"}, "target=str must be a transformers model"),
-    ({"plan": 5}, "plan must be"),
-    ({"texts": ["x"]}, "texts must be a list of texts"),
-    ({"target": tiny_target().half()}, "target must be in float32, got torch.float16"),
-    ({"tokens": np.zeros((4, 24))}, "tokens must be a 2-D array of ints"),
-    ({"tokens": np.zeros(24, dtype=int)}, "tokens must be a 2-D array of ints"),
-    ({"tokens": np.zeros((1, 24), dtype=int)}, "tokens must be at least 2 windows of 6 ids"),
-    ({"tokens": np.zeros((4, 5), dtype=int)}, "tokens must be at least 2 windows of 6 ids"),
-    ({"tokens": np.full((4, 24), 4096)}, "tokens must be ids from 0 to 4095"),
-    ({"draft_vocabulary_size": 8}, "draft_vocabulary_size must be 0"),
-    ({"folder": "/dev/null/x"}, "/dev/null/x: cannot be written"),
-    ({"kind": "medusa", "plan": HeadPlan(unroll=6)}, "unroll=6 is more than the head's 5 heads"),
-]
-
-
-@pytest.mark.parametrize(("changes", "said"), WRONG)
-def test_wrong_arguments_are_refused_before_any_work(
-    changes: dict[str, object],
-    said: str,
-    target: LlamaForCausalLM,
-    windows: np.ndarray,
-    tmp_path: Path,
-) -> None:
-    given = {"kind": "eagle3", "target": target, "tokens": windows, "folder": tmp_path / "x"}
-    with pytest.raises((ValueError, TypeError, OSError), match=f"^{re.escape(said)}"):
-        train_head(**{**given, "plan": PLAN, **changes})
-    assert not (tmp_path / "x").exists()
-
-
-def test_a_plan_checks_itself() -> None:
-    for changes in ({"steps": 0}, {"rows": "a"}, {"starts": 0}, {"starts": 2}, {"unroll": 0}):
-        (name,) = changes
-        with pytest.raises(ValueError, match=f"^{name} must be "):
-            HeadPlan(**changes)
-
-
-# measures
-
-
-def test_rounds_are_counted_as_a_decoder_makes_them() -> None:
-    assert count_rounds([0, 0, 0]) == 3
-    assert count_rounds([2, 0, 0]) == 1
-    assert count_rounds([1, 4, 0, 2, 0, 0]) == 3  # at 0, 2 and 3
-    assert count_rounds([]) == 0
-
-
 @pytest.mark.sweep(8)
 @pytest.mark.parametrize("kind", in_turn(KINDS, every=2))
 def test_the_measured_length_is_that_of_drafting_token_by_token(
@@ -496,9 +384,6 @@ def test_the_coverage_of_a_reduced_vocabulary_bounds_its_acceptance(
     assert figures["coverage"] == figures["top1_1"] == 5 / 10
 
 
-# files
-
-
 def test_a_stored_head_is_the_head_in_float16(target: LlamaForCausalLM, tmp_path: Path) -> None:
     for kind in KINDS:
         head = build_head(kind, target)
@@ -520,118 +405,6 @@ def test_a_stored_head_is_the_head_in_float16(target: LlamaForCausalLM, tmp_path
     export_head(head, tmp_path / "trained")
     text = (tmp_path / "trained" / "config.json").read_text(encoding="utf-8")
     assert json.loads(text)["training_s"] == 61.2
-
-
-def test_a_head_that_float16_cannot_hold_is_not_stored(
-    target: LlamaForCausalLM, tmp_path: Path
-) -> None:
-    head = build_head("medusa", target)
-    with torch.no_grad():
-        head.heads[0].bias.fill_(1e9)
-    with pytest.raises(ValueError, match=r"^heads.0.bias of the head is not finite in float16"):
-        export_head(head, tmp_path / "x")
-    assert not (tmp_path / "x").exists()
-
-
-# the whole
-
-
-def make_source(number: int) -> str:
-    lines = [f"    if x > {i}:\n        return total_{number} + {i}" for i in range(40)]
-    return "\n\n\n".join(f"def f{number}_{i}(x):\n" + "\n".join(lines) for i in range(3))
-
-
-@pytest.fixture
-def toy(target: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Return `train_heads` for a toy corpus and a toy target."""
-    texts = {f"m{i}.py": make_source(i) for i in range(6)}
-    files = [SourceFile(name, text, held_out=False, is_test=False) for name, text in texts.items()]
-    pair = sv.Pair(target, tiny_target(1), train_tokenizer(texts.values(), vocabulary=400))
-    monkeypatch.setattr(pipeline, "read_corpus", lambda: files)
-    monkeypatch.setattr(pipeline, "load_pair", lambda **_: pair)
-    monkeypatch.setattr(pipeline, "load_prompts", lambda: ["def f(x):\n", "x = 1"])
-    monkeypatch.setattr(pipeline, "LENGTH", 32)
-    monkeypatch.setattr("specviz.zoo.heads.measure.NEW_TOKENS", 8)
-    monkeypatch.setattr(distil, "NEW_TOKENS", 8)
-    return partial(pipeline.train_heads, continuations=8, progress=False)
-
-
-def test_heads_from_sources_to_folders(
-    toy: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Once complete, nothing is trained, computed or written by the target again."""
-    weights = toy(["medusa", "eagle3"], tmp_path, steps=[3, 2])
-    assert weights == tmp_path / "weights" / "heads"
-    assert sorted(path.name for path in weights.iterdir()) == ["README.md", "eagle3", "medusa"]
-    card = (weights / "README.md").read_text(encoding="utf-8")
-    assert not re.search(r"[{}]|nan", card)
-    command = "specviz train --heads medusa --heads eagle3 --head-steps 3 --head-steps 2"
-    assert f"{command} --continuations 8" in card
-    rows = re.findall(r"^\| (medusa|eagle3) \| .*\| (\d) \| 0.00M \|", card, re.MULTILINE)
-    assert rows == [("medusa", "3"), ("eagle3", "2")]
-
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError
-
-    for place in ("training.head_loss", "features._compute"):
-        monkeypatch.setattr(f"specviz.zoo.heads.{place}", refuse)
-    monkeypatch.setattr(distil, "_continue", refuse)
-    before = (weights / "eagle3" / "model.safetensors").read_bytes()
-    toy(["eagle3"], tmp_path, steps=[2])
-    with pytest.raises(ValueError, match=r"^steps must be 2, .* got 3; pass 2, or another folder"):
-        toy(["medusa", "eagle3"], tmp_path, steps=[3])
-    assert (weights / "eagle3" / "model.safetensors").read_bytes() == before
-
-
-def test_a_wrong_order_for_heads_is_refused_in_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "x"
-    cases = {
-        "--heads eagle9": "--heads 'eagle9' is unknown; ",
-        "--heads eagle3 --heads eagle3": "--heads must be different, got eagle3 eagle3",
-        "--heads eagle3 --head-steps 0": "--head-steps must be an int >= 1, got 0",
-        "--heads eagle3 --head-steps 1 --head-steps 2": (
-            "--head-steps must be given once or 1 times"
-        ),
-        "--head-steps 5": "--head-steps needs a head; give --heads too",
-        "--heads medusa --target-steps 5": "--target-steps is of the pair's training",
-        "--heads medusa --compile": "--compile is of the pair's training",
-        "--heads medusa --device gpu": "--device 'gpu' is unknown",
-    }
-    for given, said in cases.items():
-        assert main(["train", "--out", str(out), *given.split()]) == 2
-        assert capsys.readouterr().err.startswith(f"specviz train: {said}")
-    assert main(["train", "--heads", "medusa", "--out", "/dev/null/x"]) != 0
-    assert "/dev/null/x: cannot be written" in capsys.readouterr().err
-    assert not out.exists()
-
-
-def test_wrong_calls_for_heads_are_refused(tmp_path: Path) -> None:
-    cases = [
-        ({"kinds": []}, "kinds is empty"),
-        ({"kinds": ["eagle9"]}, r"kinds\[0\]='eagle9' is unknown"),
-        ({"kinds": ["medusa", "medusa"]}, "kinds must be different"),
-        ({"steps": [0]}, r"steps\[0\] must be an int >= 1"),
-        ({"steps": [1, 2]}, "steps must be one number or 1, one for each head"),
-        ({"continuations": 0}, "continuations must be an int >= 1"),
-        ({"device": "gpu"}, "device='gpu' is unknown"),
-    ]
-    for changes, said in cases:
-        with pytest.raises(ValueError, match=f"^{said}"):
-            pipeline.train_heads(**{"kinds": ["medusa"], "out": tmp_path / "x", **changes})
-    assert not (tmp_path / "x").exists()
-    assert pipeline.checked_steps(["medusa", "eagle1"], [7]) == {"medusa": 7, "eagle1": 7}
-    assert set(pipeline.STEPS) == set(KINDS)
-
-
-def test_names_and_shares() -> None:
-    assert HEAD_NAMES == KINDS
-    assert sum(SHARES.values()) == 1
-    assert asdict(HeadPlan())["steps"] == 2000
-
-
-# what is shipped
 
 
 def test_the_shipped_heads_are_of_the_embedded_target() -> None:
@@ -669,12 +442,3 @@ def test_the_shipped_heads_reach_what_their_card_says() -> None:
         head.load_state_dict(load_file(WEIGHTS / "heads" / kind / "model.safetensors"))
         head.attach(pair.target)
         assert measure_head(head.eval(), texts)["length"] > least
-
-
-def test_target_features_are_those_that_heads_select(target: LlamaForCausalLM) -> None:
-    tokens = torch.arange(3, 20)[None]
-    states = target(tokens, output_hidden_states=True).hidden_states
-    for kind in KINDS:
-        head = build_head(kind, target)
-        found = target_features(target, tokens, head.settings.layers)
-        assert torch.equal(found, head.select(states))

@@ -11,12 +11,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import generate, make_pair, make_prompts
-from test_sampling import COPIES, NEW_TOKENS, PROMPT, WARM, chi_square, make_tiny
-
-import specviz as sv
-from specviz.engine.rng import CHILDREN, Noise
-from specviz.engine.trees.rejection import without_repeats
-from specviz.studies.exact_trees import (
+from exact_trees import (
     V,
     chance_of,
     conditional,
@@ -28,6 +23,11 @@ from specviz.studies.exact_trees import (
     likeliest_trees,
     reranked_trees,
 )
+from test_sampling import COPIES, NEW_TOKENS, PROMPT, WARM, chi_square, make_tiny
+
+import specviz as sv
+from specviz.engine.rng import CHILDREN, Noise
+from specviz.engine.trees.rejection import without_repeats
 
 
 @pytest.mark.sweep(2)

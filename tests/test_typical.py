@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 
+import couplings
 import numpy as np
 import pytest
 import torch
@@ -18,7 +19,6 @@ from test_sampling import NEW_TOKENS, PROMPT, V, make_tiny, probabilities
 
 import specviz as sv
 from specviz.engine.trees.shape import find_tree
-from specviz.studies.couplings import measure_bias
 
 K, COPIES = 2, 2000
 SAMPLING = sv.SamplingParams(1.3, coupling="typical", epsilon=0.3, delta=0.6)
@@ -177,10 +177,10 @@ def test_the_bias_is_that_of_the_recorded_drafts(pair, prompts):
     table = result.trace.rows
     certain = np.minimum(table["accepted"], table["gained"])[:, None] > np.arange(3)
     distance = (1 - np.exp(table["target_logprob"]))[certain].sum() / table["gained"].sum()
-    found = measure_bias(pair, prompts, sampling, 3, **run)
+    found = couplings.distance(pair, prompts, sampling, seed=3, **run)
     assert found == pytest.approx(distance, rel=1e-4)
     assert found > 0.01
-    assert measure_bias(pair, prompts, sv.SamplingParams(1.0), 3, **run) == 0
+    assert couplings.distance(pair, prompts, sv.SamplingParams(1.0), seed=3, **run) == 0
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,4 @@
-"""The making of the embedded pair: corpus, tokenizer, windows, checkpoints, prompts.
-
-One test trains a whole pair at toy size. test_killed.py kills a training.
-"""
+"""The making of the embedded pair: corpus, tokenizer, windows, prompts, and a pair at toy size."""
 
 import json
 import re
@@ -11,41 +8,36 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import corpus
 import numpy as np
+import pair as making
 import pytest
 import torch
+from corpus import (
+    LIBRARY_REPEATS,
+    SourceFile,
+    Windows,
+    continuations,
+    cut_bundled_prompts,
+    cut_prompts,
+    encode_blocks,
+    held_out_windows,
+    is_held_out,
+    mix_windows,
+    read_corpus,
+    split_blocks,
+    split_documents,
+    train_tokenizer,
+)
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import save_file
+from pair import Stage, build_model, next_token_loss, stage_batches
 from torch import nn
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 import specviz as sv
-from specviz.zoo import bundled, distil, pipeline
-from specviz.zoo import train as training
-from specviz.zoo.bundled import cut_bundled_prompts, read_prompts, write_prompts
-from specviz.zoo.checkpoint import check_steps, load_checkpoint
-from specviz.zoo.corpus import SourceFile, is_held_out, read_corpus, split_blocks
-from specviz.zoo.data import (
-    LIBRARY_REPEATS,
-    Windows,
-    encode_blocks,
-    held_out_windows,
-    train_tokenizer,
-)
-from specviz.zoo.distil import continuations, cut_prompts, split_documents
-from specviz.zoo.models import build_model
-from specviz.zoo.train import (
-    Stage,
-    TrainingJob,
-    learning_rate_factor,
-    next_token_loss,
-    optimisers_for,
-    stage_batches,
-    train,
-)
-
-# corpus
+from specviz.zoo import training
+from specviz.zoo.training import TrainingJob, learning_rate_factor, load_checkpoint, optimisers_for
 
 
 def test_a_file_is_cut_at_its_functions_and_classes() -> None:
@@ -99,16 +91,6 @@ def test_a_corpus_is_read_in_order_and_filtered(tmp_path: Path) -> None:
     assert [file.path for file in files] == ["a/c.py", "b.py", "test/test_b.py", "test.py"]
     assert [file.path for file in files if file.is_test] == ["test/test_b.py"]
     assert all(file.held_out == is_held_out(file.path) for file in files)
-
-
-def test_a_folder_without_sources_is_named(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "missing", str(tmp_path)):
-        said = f"root='{folder}' holds no Python source; name the folder"
-        with pytest.raises(FileNotFoundError, match=said):
-            read_corpus(folder)
-
-
-# tokenizer and windows
 
 
 def make_source(number: int) -> str:
@@ -196,23 +178,6 @@ def test_an_epoch_reads_library_tokens_three_times_and_others_once() -> None:
         assert seen.total() > LIBRARY_REPEATS * 190 + 810 - 17 * (3 + 2)
 
 
-def test_a_corpus_that_is_too_short_for_a_batch_is_refused() -> None:
-    """Three windows of 5 + 1 tokens after an offset of up to 5 need 24 tokens.
-
-    Library files count three times.
-    """
-    for library, tests in ((8, 0), (0, 24), (5, 9)):
-        parts = [[np.arange(n, dtype=np.uint16)] if n else [] for n in (library, tests)]
-        windows = Windows(*parts, rows=3, length=5)
-        assert {windows.batch(step).shape for step in range(40)} == {(3, 6)}
-        assert windows.steps_per_epoch == 1
-    for library, tests, tokens in ((7, 2, 23), (0, 23, 23), (0, 0, 0)):
-        parts = [[np.arange(n, dtype=np.uint16)] if n else [] for n in (library, tests)]
-        said = f"^an epoch of {tokens} tokens is too short for a batch of 3 windows; give files"
-        with pytest.raises(ValueError, match=f"{said} with 24 "):
-            Windows(*parts, rows=3, length=5)
-
-
 def test_held_out_windows_predict_every_token_once() -> None:
     texts = [np.arange(n, dtype=np.uint16) for n in (1, 2, 16, 17, 18, 40)]
     windows = list(held_out_windows(texts, 16))
@@ -221,18 +186,190 @@ def test_held_out_windows_predict_every_token_once() -> None:
     assert np.array_equal(predicted, np.concatenate([text[1:] for text in texts]))
 
 
-# training
+class Empty:
+    """Windows that hold only the number of the step."""
+
+    def batch(self, step: int) -> np.ndarray:
+        return np.array([[step]])
+
+
+def test_stages_divide_any_number_of_steps_and_each_reads_from_its_beginning() -> None:
+    for steps in range(1, 60):
+        first = round(0.75 * steps)
+        expected = [(step, step if step < first else step - first) for step in range(steps)]
+        for start in {0, 1, first, steps}:
+            batches = stage_batches(lambda stage: Empty(), steps, start)
+            assert [(step, tokens.item()) for step, tokens in batches] == expected[start:]
+
+
+def test_bundled_prompts_are_beginnings_of_held_out_blocks(
+    tokenizer: PreTrainedTokenizerFast, files: list[SourceFile]
+) -> None:
+    files = list(files)
+    for i in range(100, 120):
+        files.append(SourceFile(f"h{i}.py", make_source(i), held_out=True, is_test=False))
+    prompts = cut_bundled_prompts(tokenizer, files)
+    lengths = [len(tokenizer(prompt["text"])["input_ids"]) for prompt in prompts]
+    assert [prompt["tokens"] for prompt in prompts] == lengths
+    assert lengths[0] <= 12
+    assert lengths[-1] > 200
+    assert max(lengths) <= 300
+    sources = {file.path: file for file in files}
+    for prompt in prompts:
+        file = sources[prompt["source"]]
+        assert file.held_out
+        assert not file.is_test
+        (block,) = (block for block in file.blocks if block.startswith(prompt["text"]))
+        assert block.startswith(("def ", "class "))
+        assert block[len(prompt["text"])] == "\n"
+        assert len(tokenizer(block)["input_ids"]) >= prompt["tokens"] + corpus.LEFT
+    assert max(Counter(prompt["source"] for prompt in prompts).values()) <= 2
+    assert len({prompt["text"] for prompt in prompts}) == len(prompts) > 20
+    assert cut_bundled_prompts(tokenizer, files) == prompts
+
+
+def test_distillation_prompts_are_proper_beginnings() -> None:
+    """60 draws of blocks of 5 to 400 tokens. A block's second token identifies it."""
+    blocks = [np.array([1, n, *range(3, n + 1)], dtype=np.uint16) for n in (5, 9, 10, 11, 60, 400)]
+    prompts = cut_prompts(blocks, 60, np.random.default_rng(0))
+    assert len(prompts) == 60
+    for prompt in prompts:
+        block = next(block for block in blocks if block[1] == prompt[1])
+        assert prompt == block[: len(prompt)].tolist()
+        assert 8 <= len(prompt) <= min(256, len(block) - 1)
+        assert len(block) > 9
+    assert prompts == cut_prompts(blocks, 60, np.random.default_rng(0))
+    assert len({len(prompt) for prompt in prompts}) > 10
+
+
+def test_continuations_are_kept_chunk_by_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "CHUNK", 2)
+    monkeypatch.setattr(corpus, "NEW_TOKENS", 3)
+    pair = sv.Pair(tiny_model(), tiny_model(4))
+    blocks = [np.arange(1, 40, dtype=np.uint16), np.arange(1, 30, dtype=np.uint16)]
+    (tmp_path / "whole").mkdir()
+    whole = continuations(pair, blocks, 5, tmp_path / "whole")
+    continuations(pair, blocks, 2, tmp_path)
+    (tmp_path / "continuations-1.partial").write_bytes(b"half")
+    kept = (tmp_path / "continuations-0.safetensors").stat().st_mtime_ns
+    again = continuations(pair, blocks, 5, tmp_path)
+    assert (tmp_path / "continuations-0.safetensors").stat().st_mtime_ns == kept
+    assert len(list(tmp_path.glob("continuations-?.safetensors"))) == 3
+    assert [document.tolist() for document in again] == [document.tolist() for document in whole]
+    for document in whole:
+        prompt = document[:-3].tolist()
+        assert prompt == list(range(1, len(prompt) + 1))
+        result = sv.generate(pair, [prompt], max_new_tokens=3)
+        assert result.tokens == [document[-3:].tolist()]
+    other = sv.Pair(tiny_model(5), tiny_model(4))
+    (tmp_path / "other").mkdir()
+    fresh = continuations(other, blocks, 5, tmp_path / "other")
+    mixed = continuations(other, blocks, 5, tmp_path)
+    assert [each.tolist() for each in mixed] == [each.tolist() for each in fresh]
+    assert [each.tolist() for each in mixed] != [each.tolist() for each in whole]
+
+
+def refuse(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_a_pair_from_sources_to_folders(
+    files: list[SourceFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run every stage at toy size.
+
+    It is interrupted before the draft's training and resumed. Once complete, it is not run again.
+    """
+    monkeypatch.setattr(making, "build_target", lambda: tiny_model(1))
+    monkeypatch.setattr(making, "build_draft", lambda: tiny_model(2))
+    monkeypatch.setattr(corpus, "NEW_TOKENS", 4)
+    monkeypatch.setattr(corpus, "COUNT", 4)
+    budget = making.Budget(target_steps=4, draft_steps=4, continuations=3)
+    make = partial(making.train_pair, tmp_path, budget, files)
+    with monkeypatch.context() as patch:
+        patch.setattr(making, "distillation_loss", refuse)
+        with pytest.raises(KeyboardInterrupt):
+            make()
+    monkeypatch.setattr(making, "next_token_loss", refuse)  # the target is complete
+    weights = make()
+    pair = sv.load_pair(weights / "target", weights / "draft", device="cpu")
+    assert pair.target.dtype == torch.float16
+    assert pair.eos_token_ids == [pair.tokenizer.eos_token_id] == [2]
+    lines = (weights / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    prompts = [json.loads(line)["text"] for line in lines]
+    assert prompts
+    assert len(sv.generate(pair, prompts, max_new_tokens=4).tokens) == len(prompts)
+    card = (weights / "README.md").read_text(encoding="utf-8")
+    assert "bits per byte, held-out library" in card
+    assert not re.search(r"[{}]", card)
+    before = (weights / "draft" / "model.safetensors").read_bytes()
+    monkeypatch.setattr(making, "distillation_loss", refuse)
+    make()
+    assert (weights / "draft" / "model.safetensors").read_bytes() == before
+
+
+def test_the_mix_keeps_its_shares_and_reads_no_window_twice() -> None:
+    """Each source has ids of its own, and each window is of one source."""
+    sizes = {"greedy": (7000, 0), "sampled": (9000, 10_000), "corpus": (2000, 20_000)}
+    sources = {}
+    for name, (size, first) in sizes.items():
+        sources[name] = np.array_split(np.arange(first, first + size), 11)
+    mixed, numbers = mix_windows(sources, 50)
+    counts = np.bincount(numbers)
+    assert counts.tolist() == [80, 40, 40]  # the corpus has 40, a quarter
+    assert mixed.shape == (160, 50)
+    assert (mixed // 10_000 == numbers[:, None]).all()
+    assert len(np.unique(mixed)) == mixed.size
+    again, _ = mix_windows(sources, 50)
+    assert np.array_equal(again, mixed)
+    assert not np.array_equal(mix_windows(sources, 50, seed=1)[0], mixed)
+    assert not (np.diff(numbers) >= 0).all()  # shuffled
+    with pytest.raises(ValueError, match=r"^sources\['sampled'\] has 0 windows of 50 tokens"):
+        mix_windows(sources | {"sampled": [np.arange(49)]}, 50)
+
+
+def test_sampled_continuations_differ_from_greedy_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "NEW_TOKENS", 12)
+    target = tiny_model(1)
+    pair = sv.Pair(target, tiny_model(4))
+    blocks = [np.arange(1, 40, dtype=np.uint16), np.arange(1, 30, dtype=np.uint16)]
+    make = partial(continuations, pair, blocks, 3, tmp_path)
+    greedy = make()
+    sampled = make(sampled=True)
+    names = ["continuations-0.safetensors", "sampled-0.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    prompts = cut_prompts(blocks, 3, np.random.default_rng([1, 0]))
+    params = sv.SamplingParams(temperature=0.8)
+    arguments = {"strategy": "autoregressive", "max_new_tokens": 12, "progress": False}
+    drawn = sv.generate(pair, prompts, sampling=params, **arguments)
+    expected = [prompt + new for prompt, new in zip(prompts, drawn.tokens, strict=True)]
+    assert [document.tolist() for document in sampled] == expected
+    assert [document.tolist() for document in greedy] != expected
+    chosen = sv.generate(pair, prompts, **arguments)
+    assert chosen.tokens != drawn.tokens
+
 
 STAGES = (Stage(0.75, 2, 16), Stage(0.25, 1, 32))
+
+
 STEPS = 12
+
+
 EVERY = 2
+
+
 Trained = tuple[dict[str, torch.Tensor], list[dict[str, float]]]  # parameters, history
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _short_stages() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "STAGES", STAGES)
+        patch.setattr(making, "STAGES", STAGES)
         yield
 
 
@@ -259,9 +396,9 @@ def train_tiny(
     def windows(stage: Stage) -> Windows:
         return Windows(texts[:2], texts[2:], stage.rows, stage.length)
 
-    settings = {"compile": False, "progress": False, "checkpoint_every": EVERY}
+    settings = {"progress": False, "checkpoint_every": EVERY}
     job = TrainingJob("tiny", folder, steps, torch.device("cpu"), **settings)
-    history = train(job, model, loss, windows)
+    history = making.train(job, model, loss, windows)
     facts = [{name: entry[name] for name in ("step", "tokens", "loss")} for entry in history]
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}, facts
 
@@ -320,17 +457,6 @@ def test_a_training_that_is_complete_is_not_run_again(tmp_path: Path) -> None:
     assert_same(train_tiny(tmp_path, interrupt_at(STEPS)), train_tiny(tmp_path, interrupt_at(0)))
 
 
-def test_a_checkpoint_of_an_older_version_goes_on_to_more_steps_alone(tmp_path: Path) -> None:
-    """It does not say how long the training was to be."""
-    path = tmp_path / "tiny.safetensors"
-    save_file({"model.weight": torch.zeros(2)}, path, metadata={"step": "4", "history": "[]"})
-    check_steps(path, 4)
-    check_steps(path, 9)
-    check_steps(tmp_path / "none.safetensors", 3)
-    with pytest.raises(ValueError, match=r"^steps must be 4, those of the training in .*, got 3; "):
-        check_steps(path, 3)
-
-
 def test_a_checkpoint_holds_tensors_and_a_header_and_no_pickle(tmp_path: Path) -> None:
     parameters, history = train_tiny(tmp_path)
     content = (tmp_path / "tiny.safetensors").read_bytes()
@@ -363,28 +489,12 @@ def test_an_interrupted_write_leaves_the_old_checkpoint(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("specviz.zoo.checkpoint.save_file", write_half)
+        patch.setattr(training, "save_file", write_half)
         with pytest.raises(KeyboardInterrupt):
             train_tiny(tmp_path)
     assert (tmp_path / "tiny.safetensors").read_bytes() == before
     assert_same(train_tiny(tmp_path), whole)
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.safetensors"]
-
-
-class Empty:
-    """Windows that hold only the number of the step."""
-
-    def batch(self, step: int) -> np.ndarray:
-        return np.array([[step]])
-
-
-def test_stages_divide_any_number_of_steps_and_each_reads_from_its_beginning() -> None:
-    for steps in range(1, 60):
-        first = round(0.75 * steps)
-        expected = [(step, step if step < first else step - first) for step in range(steps)]
-        for start in {0, 1, first, steps}:
-            batches = stage_batches(lambda stage: Empty(), steps, start)
-            assert [(step, tokens.item()) for step, tokens in batches] == expected[start:]
 
 
 def test_the_learning_rate_warms_up_and_decays_to_zero() -> None:
@@ -403,130 +513,3 @@ def test_every_parameter_has_one_optimiser() -> None:
     assert len(matrices) + len(others) == len(list(model.parameters()))
     assert {p.ndim for p in matrices} == {2}
     assert any(p is model.get_input_embeddings().weight for p in others)
-
-
-# prompts
-
-
-def test_bundled_prompts_are_beginnings_of_held_out_blocks(
-    tokenizer: PreTrainedTokenizerFast, files: list[SourceFile], tmp_path: Path
-) -> None:
-    files = list(files)
-    for i in range(100, 120):
-        files.append(SourceFile(f"h{i}.py", make_source(i), held_out=True, is_test=False))
-    prompts = cut_bundled_prompts(tokenizer, files)
-    lengths = [len(tokenizer(prompt["text"])["input_ids"]) for prompt in prompts]
-    assert [prompt["tokens"] for prompt in prompts] == lengths
-    assert lengths[0] <= 12
-    assert lengths[-1] > 200
-    assert max(lengths) <= 300
-    sources = {file.path: file for file in files}
-    for prompt in prompts:
-        file = sources[prompt["source"]]
-        assert file.held_out
-        assert not file.is_test
-        (block,) = (block for block in file.blocks if block.startswith(prompt["text"]))
-        assert block.startswith(("def ", "class "))
-        assert block[len(prompt["text"])] == "\n"
-        assert len(tokenizer(block)["input_ids"]) >= prompt["tokens"] + bundled.LEFT
-    assert max(Counter(prompt["source"] for prompt in prompts).values()) <= 2
-    assert len({prompt["text"] for prompt in prompts}) == len(prompts) > 20
-    assert cut_bundled_prompts(tokenizer, files) == prompts
-    prompts.append({"source": "x", "tokens": 1, "text": "é\u2028\n"})
-    write_prompts(tmp_path / "prompts.jsonl", prompts)
-    texts = [prompt["text"] for prompt in prompts]
-    assert read_prompts(tmp_path / "prompts.jsonl") == texts
-
-
-def test_distillation_prompts_are_proper_beginnings() -> None:
-    """60 draws of blocks of 5 to 400 tokens. A block's second token identifies it."""
-    blocks = [np.array([1, n, *range(3, n + 1)], dtype=np.uint16) for n in (5, 9, 10, 11, 60, 400)]
-    prompts = cut_prompts(blocks, 60, np.random.default_rng(0))
-    assert len(prompts) == 60
-    for prompt in prompts:
-        block = next(block for block in blocks if block[1] == prompt[1])
-        assert prompt == block[: len(prompt)].tolist()
-        assert 8 <= len(prompt) <= min(256, len(block) - 1)
-        assert len(block) > 9
-    assert prompts == cut_prompts(blocks, 60, np.random.default_rng(0))
-    assert len({len(prompt) for prompt in prompts}) > 10
-
-
-def test_continuations_are_kept_chunk_by_chunk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(distil, "CHUNK", 2)
-    monkeypatch.setattr(distil, "NEW_TOKENS", 3)
-    pair = sv.Pair(tiny_model(), tiny_model(4))
-    blocks = [np.arange(1, 40, dtype=np.uint16), np.arange(1, 30, dtype=np.uint16)]
-    (tmp_path / "whole").mkdir()
-    whole = continuations(pair, blocks, 5, tmp_path / "whole", progress=False)
-    continuations(pair, blocks, 2, tmp_path, progress=False)
-    (tmp_path / "continuations-1.partial").write_bytes(b"half")
-    kept = (tmp_path / "continuations-0.safetensors").stat().st_mtime_ns
-    again = continuations(pair, blocks, 5, tmp_path, progress=False)
-    assert (tmp_path / "continuations-0.safetensors").stat().st_mtime_ns == kept
-    assert len(list(tmp_path.glob("continuations-?.safetensors"))) == 3
-    assert [document.tolist() for document in again] == [document.tolist() for document in whole]
-    for document in whole:
-        prompt = document[:-3].tolist()
-        assert prompt == list(range(1, len(prompt) + 1))
-        result = sv.generate(pair, [prompt], max_new_tokens=3, progress=False)
-        assert result.tokens == [document[-3:].tolist()]
-    other = sv.Pair(tiny_model(5), tiny_model(4))
-    (tmp_path / "other").mkdir()
-    fresh = continuations(other, blocks, 5, tmp_path / "other", progress=False)
-    mixed = continuations(other, blocks, 5, tmp_path, progress=False)
-    assert [each.tolist() for each in mixed] == [each.tolist() for each in fresh]
-    assert [each.tolist() for each in mixed] != [each.tolist() for each in whole]
-
-
-# the whole
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-
-
-def refuse(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
-@pytest.mark.slow
-def test_a_pair_from_sources_to_folders(
-    files: list[SourceFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Run every stage at toy size.
-
-    It is interrupted before the draft's training and resumed. Once complete, it is not run again.
-    """
-    for module in ("pipeline", "measure"):
-        monkeypatch.setattr(f"specviz.zoo.{module}.read_corpus", lambda: files)
-    monkeypatch.setattr(pipeline, "build_target", lambda: tiny_model(1))
-    monkeypatch.setattr(pipeline, "build_draft", lambda: tiny_model(2))
-    monkeypatch.setattr(distil, "NEW_TOKENS", 4)
-    monkeypatch.setattr(bundled, "COUNT", 4)
-    budget = pipeline.Budget(target_steps=4, draft_steps=4, continuations=3)
-    make = partial(pipeline.train_pair, tmp_path, budget, progress=False)
-    with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "distillation_loss", refuse)
-        with pytest.raises(KeyboardInterrupt):
-            make()
-    monkeypatch.setattr(pipeline, "next_token_loss", refuse)  # the target is complete
-    weights = make()
-    pair = sv.load_pair(weights / "target", weights / "draft", device="cpu")
-    assert pair.target.dtype == torch.float16
-    assert pair.eos_token_ids == [pair.tokenizer.eos_token_id] == [2]
-    prompts = read_prompts(weights / "prompts.jsonl")
-    assert prompts
-    assert len(sv.generate(pair, prompts, max_new_tokens=4, progress=False).tokens) == len(prompts)
-    card = (weights / "README.md").read_text(encoding="utf-8")
-    assert "bits per byte, held-out library" in card
-    assert not re.search(r"[{}]", card)
-    before = snapshot(weights)
-    monkeypatch.setattr(pipeline, "distillation_loss", refuse)
-    make()
-    after = snapshot(weights)
-    assert before.keys() == after.keys()
-    assert {name for name in before if before[name] != after[name]} <= {"README.md"}

@@ -1,22 +1,16 @@
-"""The schedulers, simulated at the costs and acceptance of recorded runs of the embedded pair.
+"""The schedulers, simulated at the costs and acceptance of recorded runs of the embedded pair."""
 
-`python figures/make/simulated.py grouping refill latency held_out` writes
-`figures/data/simulated-NAME.csv` for each name, and its conditions beside it.
-"""
-
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from measure import Measured, command
 
 import specviz as sv
 from specviz import metrics
-from specviz.costs.rounds import ServingCosts
 from specviz.generation.generate import generate_interleaved
 from specviz.record.schema import FALLBACKS
 from specviz.simulation import (
@@ -29,9 +23,8 @@ from specviz.simulation import (
     simulate,
 )
 from specviz.simulation.inputs import Inputs
-from specviz.util.files import conditions, save_measured
+from specviz.util.files import conditions
 
-DATA = Path(__file__).parents[1] / "data"
 RECORDED = ("autoregressive", "inplace", "eqspec", "exspec")
 PROMPT_TOKENS = range(10, 60)
 NEW_TOKENS = 64
@@ -40,7 +33,28 @@ WINDOW = 32
 REQUESTS = 500  # of a replica
 REPLICAS = 4
 
-Found = tuple[pd.DataFrame, dict[str, object]]
+
+def simulated(question: str, limit: int, requests: int = REQUESTS) -> Measured:
+    """Answer a question; `limit` prompts are recorded, `requests` simulated in each replica."""
+    prompts = sv.load_prompts(limit=limit)
+    if question == "held-out":
+        return held_out(prompts)
+    runs = record(prompts)
+    inputs = Inputs.of_runs(runs)
+    if question == "grouping":
+        return grouping(inputs, min(requests, 256))
+    lengths = {"prompt_tokens": PROMPT_TOKENS, "new_tokens": NEW_TOKENS}
+    workload = Workload.drawn(requests, **lengths, acceptance=inputs.acceptance, replicas=REPLICAS)
+    table = (refill if question == "refill" else latency)(workload, Costs.measured(runs))
+    settings = {
+        "requests": requests * REPLICAS,
+        "replicas": REPLICAS,
+        "new_tokens": NEW_TOKENS,
+        "prompt_tokens": f"{PROMPT_TOKENS[0]} to {PROMPT_TOKENS[-1]}",
+        "batch_size": BATCH_SIZE,
+        "window": WINDOW,
+    }
+    return table, {**inputs.conditions, **settings}
 
 
 def record(
@@ -61,13 +75,13 @@ def record(
     return [results[place].trace for place in sorted(results)]
 
 
-def grouping(inputs: Inputs) -> Found:
+def grouping(inputs: Inputs, requests: int) -> Measured:
     """Return how often EXSPEC finds a full batch, by acceptance, prompt lengths, W and B.
 
     Requests come all at once, the fallback is realign, and rounds cost a second. The rate falls
     with the requests that are left, so it is that of a run of so many requests.
     """
-    requests, replicas = 256, 8
+    replicas = 8
     acceptances = {f"alpha={alpha}": Acceptance.geometric(alpha) for alpha in (0.3, 0.6, 0.9)}
     prompts: dict[str, Any] = {"equal": 16, "mixed": PROMPT_TOKENS}  # 16 as in the paper
     entries = []
@@ -101,7 +115,7 @@ def grouping(inputs: Inputs) -> Found:
     return pd.DataFrame(entries), {**inputs.conditions, **found}
 
 
-def refill(inputs: Inputs) -> Found:
+def refill(workload: Workload, measured: Costs) -> pd.DataFrame:
     """Separate EXSPEC's gain from grouping and from refill: all requests at once.
 
     Each policy runs with moves at their cost, and with free moves: what remains then is the effect
@@ -113,14 +127,12 @@ def refill(inputs: Inputs) -> Found:
         Policy("exspec", BATCH_SIZE, window=WINDOW, fallback=fallback) for fallback in FALLBACKS
     ]
     policies.append(Policy("inplace", BATCH_SIZE))
-    measured = inputs.costs
-    assert isinstance(measured, Costs)
-    costs: dict[str, ServingCosts] = {"measured": measured, "free": replace(measured, move=0.0)}
-    tables = [compare(_work(inputs), policies, costs[how]).assign(moves=how) for how in costs]
-    return pd.concat(tables, ignore_index=True), {**inputs.conditions, **_settings()}
+    costs = {"measured": measured, "free": replace(measured, move=0.0)}
+    tables = [compare(workload, policies, costs[how]).assign(moves=how) for how in costs]
+    return pd.concat(tables, ignore_index=True)
 
 
-def latency(inputs: Inputs) -> Found:
+def latency(workload: Workload, measured: Costs) -> pd.DataFrame:
     """Return the latencies of seven policies by load, a share of what `inplace` can do."""
     policies = [Policy("inplace", BATCH_SIZE)]
     policies += [
@@ -129,17 +141,15 @@ def latency(inputs: Inputs) -> Found:
     ]
     policies += [Policy("eqspec", BATCH_SIZE), Policy("eqspec", BATCH_SIZE, refill=False)]
     policies.append(Policy("autoregressive", BATCH_SIZE))
-    table = latency_under_load(_work(inputs), policies, inputs.costs)
-    return table, {**inputs.conditions, **_settings()}
+    return latency_under_load(workload, policies, measured)
 
 
-def held_out() -> Found:
+def held_out(prompts: Sequence[Any]) -> Measured:
     """Compare each recorded run with its simulation at costs fitted to the other runs alone.
 
     A deviation shows how much the runs differ in speed, and how far the cost of a round is from
     linear in rows and slots.
     """
-    prompts = sv.load_prompts(limit=32)
     runs = [
         run for half in (0, 1) for run in record(prompts[half::2], (1, 2, 4, 8), max_new_tokens=64)
     ]
@@ -164,36 +174,12 @@ def held_out() -> Found:
     return pd.DataFrame(entries), conditions(runs[-1].meta, costs="measured", runs=len(runs))
 
 
-def _work(inputs: Inputs) -> Workload:
-    return Workload.drawn(
-        REQUESTS, PROMPT_TOKENS, NEW_TOKENS, inputs.acceptance, replicas=REPLICAS
-    )
-
-
-def _settings() -> dict[str, object]:
-    return {
-        "requests": REQUESTS * REPLICAS,
-        "replicas": REPLICAS,
-        "new_tokens": NEW_TOKENS,
-        "prompt_tokens": f"{PROMPT_TOKENS[0]} to {PROMPT_TOKENS[-1]}",
-        "batch_size": BATCH_SIZE,
-        "window": WINDOW,
-    }
-
-
-def main(names: Sequence[str]) -> None:
-    """Make the tables with these names."""
-    inputs = None
-    for name in names:
-        if name == "held_out":
-            table, found = held_out()
-        else:
-            inputs = inputs or Inputs.of_runs(record(sv.load_prompts(limit=8)))
-            table, found = {"grouping": grouping, "refill": refill, "latency": latency}[name](
-                inputs
-            )
-        save_measured(table, found, DATA / f"simulated-{name.replace('_', '-')}.csv")
-
+TABLES: dict[str, dict[str, Any]] = {
+    "simulated-grouping": {"question": "grouping", "limit": 8},
+    "simulated-refill": {"question": "refill", "limit": 8},
+    "simulated-latency": {"question": "latency", "limit": 8},
+    "simulated-held-out": {"question": "held-out", "limit": 32},
+}
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    command(simulated, TABLES, {"limit": 4, "requests": 8})

@@ -1,95 +1,137 @@
 """`specviz audit`: judge the outputs of a decoder against a reference, for a person or a CI."""
 
-import argparse
+from pathlib import Path
+from typing import Literal
 
-from specviz.cli.audit_servers import add_servers, check_servers, fetch_sides, kept
-from specviz.cli.exit import NotPassedError
+from specviz.cli.exit import NotPassedError, keeping
+from specviz.cli.shared import DtypeName, print_written
 from specviz.prompts import load_prompts
-from specviz.studies.arguments import (
-    DEVICES,
-    DTYPE_NAMES,
-    DTYPES,
-    check_counts,
-    check_device,
-    check_keeps,
-    check_model,
-    file_path,
-    integer,
-)
-from specviz.studies.output import print_written
 from specviz.util.files import check_writable, is_file
-from specviz.util.validate import quoted_path, require_choice
+from specviz.util.validate import quoted_path, shown_path
 
-__all__ = ["add_arguments", "kept", "run"]
-_FILES = ("reference", "candidate", "control", "prompts")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "outputs to trust: JSONL, or as other tools save them; docs/audit.md has the forms"
-    parser.add_argument("--reference", type=file_path, metavar="PATH", help=text)
-    text = "outputs to judge, of the same prompts in the same order"
-    parser.add_argument("--candidate", type=file_path, metavar="PATH", help=text)
-    text = "hub id or folder of the target, which scores the texts where they part"
-    parser.add_argument("--target", help=text)
-    text = "outputs of the reference's decoder in another batch, to compare with"
-    parser.add_argument("--control", type=file_path, metavar="PATH", help=text)
-    text = "JSONL with the prompts under 'prompt', for outputs that name none"
-    parser.add_argument("--prompts", type=file_path, metavar="PATH", help=text)
-    parser.add_argument("--device", help=DEVICES)
-    parser.add_argument("--dtype", help=f"of the runs: {DTYPES} (the target's own)")
-    text = "rows of the candidate's batch, for the noise (%(default)s)"
-    parser.add_argument("--batch-size", type=integer, default=8, metavar="B", help=text)
-    text = "draft tokens a row and round, for the noise (%(default)s)"
-    parser.add_argument("--num-draft-tokens", type=integer, default=5, metavar="K", help=text)
-    text = "the HTML page (beside the candidate, to .html)"
-    parser.add_argument("--report", type=file_path, metavar="PATH", help=text)
-    add_servers(parser)
+BOTH = "one, or the reference's and the candidate's"
 
 
-def run(options: argparse.Namespace) -> None:
-    _check(options)
-    candidate = options.candidate or options.outputs / "candidate.jsonl"
-    out = options.report or candidate.with_suffix(".html")
-    check_writable(out)
-    check_keeps(out, **{name: getattr(options, name) for name in _FILES})
-    prompts = None
-    if options.prompts is not None:
-        prompts = load_prompts("jsonl", options.prompts, field="prompt")
-    fetch_sides(options, prompts)
+def audit(
+    *,
+    reference: Path | None = None,
+    candidate: Path | None = None,
+    target: str | None = None,
+    control: Path | None = None,
+    prompts: Path | None = None,
+    device: str | None = None,
+    dtype: DtypeName | None = None,
+    batch_size: int = 8,
+    num_draft_tokens: int = 5,
+    report: Path | None = None,
+    reference_url: str | None = None,
+    candidate_url: str | None = None,
+    model: tuple[str, ...] = (),
+    concurrency: tuple[int, ...] = (4,),
+    protocol: Literal["completions", "chat"] = "completions",
+    max_new_tokens: int = 128,
+    logprobs: int | None = None,
+    timeout: float = 120.0,
+    outputs: Path = Path("runs/audit"),
+) -> None:
+    """Judge the outputs of any decoder against a reference; exit with 1 if they do not pass.
+
+    Outputs are files, or come from servers that speak the OpenAI protocol.
+
+    Args:
+        reference: outputs to trust: JSONL, or as other tools save them; docs/debug.md has the
+            forms.
+        candidate: outputs to judge, of the same prompts in the same order.
+        target: hub id or folder of the target, which scores the texts where they part.
+        control: outputs of the reference's decoder in another batch, to compare with.
+        prompts: JSONL with the prompts under 'prompt', for outputs that name none.
+        device: cpu, cuda, cuda:1 ... (CUDA where there is one).
+        dtype: of the runs (the target's own).
+        batch_size: rows of the candidate's batch, for the noise.
+        num_draft_tokens: draft tokens a row and round, for the noise.
+        report: the HTML page (beside the candidate, to .html).
+        reference_url: instead of --reference: a server, for instance http://localhost:8000/v1.
+        candidate_url: instead of --candidate: a server.
+        model: one, or the reference's and the candidate's (the only one that the server lists).
+        concurrency: requests under way at once: one, or the reference's and the candidate's.
+        protocol: of the servers.
+        max_new_tokens: asked of the servers.
+        logprobs: ask for the log-probabilities of N tokens a place, if the server gives them.
+        timeout: seconds that one answer may take.
+        outputs: folder of the fetched outputs; a second run goes on there.
+    """
+    files = {"reference": reference, "candidate": candidate, "control": control}
+    urls = {"reference": reference_url, "candidate": candidate_url}
+    _check(files | {"prompts": prompts}, urls, {"concurrency": concurrency, "model": model})
+    page = report or (candidate or outputs / "candidate.jsonl").with_suffix(".html")
+    check_writable(page)
+    for name, path in {**files, "prompts": prompts}.items():
+        if path is not None and is_file(page) and path.samefile(page):
+            raise ValueError(
+                f"--{name} {quoted_path(path)} would be replaced by the report; name another file "
+                "with --report"
+            )
+    texts = None if prompts is None else load_prompts("jsonl", prompts, field="prompt")
 
     import specviz as sv
+    from specviz.servers import fetch_outputs
     from specviz.views.audit_page import save_audit
 
+    for place, (role, url) in enumerate(urls.items()):
+        if url is None or texts is None:
+            continue
+        left = f"the texts that had arrived are in {outputs}; run it again to go on there"
+        with keeping(lambda left=left: left):
+            files[role] = fetch_outputs(
+                url,
+                texts,
+                outputs / f"{role}.jsonl",
+                model=model[min(place, len(model) - 1)] if model else None,
+                protocol=protocol,
+                max_new_tokens=max_new_tokens,
+                concurrency=concurrency[min(place, len(concurrency) - 1)],
+                timeout_s=timeout,
+                logprobs=logprobs,
+            )
     found = sv.audit(
-        options.reference,
-        options.candidate,
-        options.target,
-        options.control,
-        prompts=prompts,
-        device=options.device,
-        dtype=options.dtype,
-        batch_size=options.batch_size,
-        num_draft_tokens=options.num_draft_tokens,
+        files["reference"],
+        files["candidate"],
+        target,
+        control,
+        prompts=texts,
+        device=device,
+        dtype=dtype,
+        batch_size=batch_size,
+        num_draft_tokens=num_draft_tokens,
     )
     print(found)
     print()
-    print_written([save_audit(found, out)])
+    print_written([save_audit(found, page)])
     if not found.passed:
         raise NotPassedError(found.verdict)
 
 
-def _check(options: argparse.Namespace) -> None:
-    """Raise ValueError, FileNotFoundError or WriteError for what cannot be used."""
-    check_servers(options)
-    check_counts(options, "batch_size")
-    check_counts(options, "num_draft_tokens", minimum=0)
-    check_device(options.device)
-    check_model("target", options.target)
-    if options.dtype is not None:
-        require_choice("dtype", options.dtype, DTYPE_NAMES)
-    for name in _FILES:
-        path = getattr(options, name)
+def _check(
+    files: dict[str, Path | None],
+    urls: dict[str, str | None],
+    pairs: dict[str, tuple[object, ...]],
+) -> None:
+    """Raise ValueError or FileNotFoundError for what cannot be used together."""
+    for role, url in urls.items():
+        path = files[role]
+        if path is None and url is None:
+            raise ValueError(f"--{role} or --{role}-url is needed; give one of them")
+        if path is not None and url is not None:
+            raise ValueError(
+                f"--{role} {shown_path(path)} and --{role}-url {url} exclude each other; give one"
+            )
+        if url is not None and files["prompts"] is None:
+            raise ValueError(f"--{role}-url needs prompts to send; give --prompts too")
+    for name, path in files.items():
         if path is not None and not is_file(path):
             raise FileNotFoundError(
-                f"{name}={quoted_path(path)} is not a file; pass the path of a JSONL file"
+                f"--{name} {quoted_path(path)} is not a file; pass the path of a JSONL file"
             )
+    for name, values in pairs.items():
+        if len(values) > len(urls) or (name == "concurrency" and not values):
+            raise ValueError(f"--{name} must be {BOTH}, got {len(values)}; pass one or two")

@@ -1,11 +1,11 @@
 """How a command ends: its exit status and, if it failed, one sentence on stderr with the remedy."""
 
-import argparse
 import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from specviz.engine.names import OWN_OBJECT
 from specviz.util.errors import ServerError
@@ -16,6 +16,7 @@ DONE = 0
 FAILED = 1
 MISUSED = 2
 INTERRUPTED = 130
+NOTHING_KEPT = "files written so far are complete, and nothing else is kept; run it again"
 READ_ALL = "send it to a disk with room, or to a reader that reads all of it"
 # An error with one of these numbers and without a file name concerns standard output.
 _OUTPUT_ERRORS = (errno.EPIPE, errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
@@ -25,7 +26,7 @@ class NotPassedError(Exception):
     """What a command judges did not pass; the message says why."""
 
 
-def end(options: argparse.Namespace, run: Callable[[], None]) -> int:
+def end(command: str, flags: Mapping[str, str], run: Callable[[], None]) -> int:
     """Call `run` and return the exit status.
 
     The status is 0 if all went well, 1 if what was judged did not pass, if the machine lacks
@@ -33,30 +34,37 @@ def end(options: argparse.Namespace, run: Callable[[], None]) -> int:
     cannot be used or a library that is missing, and 130 after Ctrl-C.
 
     Args:
-        options: `command` is the name that the sentence begins with; `kept(options)` says what an
-            interrupted run leaves. Both are read once `run` has returned or raised.
+        command: the name that the sentence begins with.
+        flags: options as they are typed, by the names that the library's errors give them.
     """
     try:
-        run()
-        sys.stdout.flush()
+        try:
+            run()
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt as error:
-        left = str(error) or options.kept(options)
-        return _report(options, INTERRUPTED, f"interrupted; {left}")
+        return _report(command, INTERRUPTED, f"interrupted; {error or NOTHING_KEPT}")
     except (NotPassedError, WriteError, ServerError) as error:
-        return _report(options, FAILED, error)
+        return _report(command, FAILED, error)
+    except SystemExit as error:  # tyro has said what is wrong
+        return error.code if isinstance(error.code, int) else DONE
     except (ValueError, ImportError, OSError) as error:
         if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_ERRORS:
-            return _report(options, FAILED, _output_lost(error))
-        return _report(options, MISUSED, error)
+            return _report(command, FAILED, _output_lost(error))
+        return _report(command, MISUSED, as_typed(str(error), flags))
     except MemoryError as error:
         why = str(error) or "the machine is out of memory; lower the batch size or the lengths"
-        return _report(options, FAILED, why)
+        return _report(command, FAILED, why)
     return DONE
 
 
-def nothing_kept(options: argparse.Namespace) -> str:
-    """Say what an interrupted command leaves that cannot be resumed."""
-    return "files written so far are complete, and nothing else is kept; run it again"
+@contextmanager
+def keeping(what: Callable[[], str]) -> Iterator[None]:
+    """Let an interruption inside the block say what it leaves."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(str(error) or what()) from None
 
 
 def check_finished(status: Sequence[str]) -> None:
@@ -69,19 +77,16 @@ def check_finished(status: Sequence[str]) -> None:
         )
 
 
-def _report(options: argparse.Namespace, status: int, why: object) -> int:
+def _report(command: str, status: int, why: object) -> int:
     sentence = " ".join(str(why).split()).replace(OWN_OBJECT, "")
-    if status == MISUSED:
-        sentence = as_typed(sentence, getattr(options, "flags", {}))
-    print(harmless(f"{options.command}: {sentence}"), file=sys.stderr)
+    print(harmless(f"{command}: {sentence}"), file=sys.stderr)
     return status
 
 
 def as_typed(sentence: str, flags: Mapping[str, str]) -> str:
     """Name options in an error of the library as they are typed: `batch_size=0` as --batch-size 0.
 
-    Args:
-        flags: by the name of the argument, "batch_size", the option, "--batch-size".
+    flags: by the name of the argument, "batch_size", the option, "--batch-size".
     """
     # The first word is the argument, perhaps one of those in a list: strategy, of --strategies.
     found = re.match(r"([a-z_]+)(\[\d+\])?(=| (?=must|has|names|takes|'))", sentence)

@@ -1,16 +1,14 @@
-"""`specviz simulate`: the schedulers on many requests, without a model.
+"""`specviz simulate`: the schedulers on many requests, without a model."""
 
-It compares policies, sizes a cluster, or replays what a server logged of its own requests.
-"""
-
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from specviz.cli.rooflines import add_roofline, check_roofline, roofline_of
+from specviz.cli.rooflines import NOWHERE, Device
+from specviz.cli.shared import print_conditions, print_table, print_written
 from specviz.costs.roofline import Roofline
 from specviz.engine.names import parse
 from specviz.record.trace import Trace
@@ -20,10 +18,8 @@ from specviz.simulation import Acceptance, Policy, Workload, compare, size_clust
 from specviz.simulation.inputs import Inputs
 from specviz.simulation.studies import TooSlowError
 from specviz.simulation.tables import MAX_DEPTH
-from specviz.studies.arguments import add_out, check_keeps, check_table, file_path, integer, number
-from specviz.studies.output import print_conditions, print_table, print_written
-from specviz.util.files import save_measured
-from specviz.util.validate import require_int, require_ints, require_positive
+from specviz.util.files import check_writable, is_file, save_measured
+from specviz.util.validate import quoted_path, require_int, require_ints, require_positive
 
 POLICIES = (
     "autoregressive", "eqspec:refill=false", "eqspec", "exspec", "exspec:fallback=partial",
@@ -43,56 +39,72 @@ SHOWN = (
 Found = tuple[pd.DataFrame, dict[str, object]]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "runs saved by generate --record, for costs, acceptance and prompt lengths"
-    parser.add_argument("--runs", nargs="+", type=file_path, default=(), metavar="RUN", help=text)
-    text = "instead: JSONL with statistics of each request, of vLLM, SGLang or AIPerf"
-    parser.add_argument("--log", type=file_path, metavar="LOG", help=text)
-    add_roofline(parser)
-    text = f"with options: exspec:window=64,fallback=wait ({', '.join(POLICIES)})"
-    parser.add_argument("--policies", nargs="+", default=POLICIES, metavar="NAME", help=text)
-    parser.add_argument("--batch-sizes", type=integer, nargs="+", default=[8], metavar="B")
-    text = f"draft tokens a row and round (those of the runs, otherwise {DRAFT_TOKENS})"
-    parser.add_argument("--num-draft-tokens", type=integer, nargs="+", metavar="K", help=text)
-    text = "(%(default)s)"
-    parser.add_argument("--requests", type=integer, default=1_000, metavar="N", help=text)
-    text = "probability that a draft token is accepted; several: kinds of requests"
-    parser.add_argument("--alpha", type=number, nargs="+", metavar="A", help=text)
-    text = "from N to N (the lengths in the runs)"
-    parser.add_argument("--prompt-tokens", type=integer, nargs="+", metavar="N", help=text)
-    parser.add_argument("--max-new-tokens", type=integer, default=64, metavar="N")
-    text = "requests a second, a Poisson process (all at once)"
-    parser.add_argument("--rate", type=number, metavar="R", help=text)
-    text = "with --rate: find the devices that end 99 %% of requests in S seconds"
-    parser.add_argument("--latency", type=number, metavar="S", help=text)
-    parser.add_argument("--seed", type=integer, default=0, help="of all sampling (%(default)s)")
-    add_out(parser)
+def simulate(
+    *,
+    runs: tuple[Path, ...] = (),
+    log: Path | None = None,
+    device: Device = NOWHERE,
+    policies: tuple[str, ...] = POLICIES,
+    batch_sizes: tuple[int, ...] = (8,),
+    num_draft_tokens: tuple[int, ...] = (),
+    requests: int = 1_000,
+    alpha: tuple[float, ...] = (),
+    prompt_tokens: tuple[int, ...] = (),
+    max_new_tokens: int = 64,
+    rate: float | None = None,
+    latency: float | None = None,
+    seed: int = 0,
+    out: Path | None = None,
+) -> None:
+    """Compare policies, size a cluster, or replay what a server logged of its own requests.
 
-
-def run(options: argparse.Namespace) -> None:
-    check_roofline(options)
-    check_table(options.out)
-    if options.out is not None:
-        check_keeps(options.out.with_suffix(".json"), log=options.log)  # where its conditions go
-    given = {
-        name: getattr(options, name)
-        for name in ("policies", "batch_sizes", "num_draft_tokens", "seed")
-    }
-    roofline = roofline_of(options)
-    sentences: list[str] = []
-    if options.log is not None:
-        table, found, sentences = simulate_log(options.log, roofline, **given)
+    Args:
+        runs: runs saved by generate --record, for costs, acceptance and prompt lengths.
+        log: instead: JSONL with statistics of each request, of vLLM, SGLang or AIPerf.
+        device: instead of runs, or for the times of a log.
+        policies: strategies, with options: exspec:window=64,fallback=wait.
+        batch_sizes: each B.
+        num_draft_tokens: each K (those of the runs or of the log, otherwise 5).
+        requests: how many are drawn.
+        alpha: probability that a draft token is accepted; several: kinds of requests.
+        prompt_tokens: from N to N (the lengths in the runs).
+        max_new_tokens: of each request.
+        rate: requests a second, a Poisson process (all at once).
+        latency: with --rate: find the devices that end 99 % of the requests in so many seconds.
+        seed: of all sampling.
+        out: CSV file for the table; the conditions go next to it, to .json.
+    """
+    if out is not None:
+        check_writable(out)
+        check_writable(out.with_suffix(".json"))
+        replaced = out.with_suffix(".json")
+        if log is not None and is_file(log) and is_file(replaced) and replaced.samefile(log):
+            raise ValueError(f"log={quoted_path(log)} would be replaced; name another file")
+    roofline = device.load()
+    given: dict[str, Any] = {"policies": policies, "batch_sizes": batch_sizes, "seed": seed}
+    given["num_draft_tokens"] = num_draft_tokens
+    if log is not None:
+        table, found, sentences = simulate_log(log, roofline, **given)
+        print_table(table)
     else:
-        names = ("runs", "requests", "alpha", "prompt_tokens", "max_new_tokens", "rate", "latency")
-        given |= {name: getattr(options, name) for name in names}
-        table, found = simulate_policies(roofline, **given)
-    wide = [name for name in SHOWN if name in table]
-    print_table(table if options.log is not None else table[wide])
+        table, found = simulate_policies(
+            roofline,
+            runs=runs,
+            requests=requests,
+            alpha=alpha,
+            prompt_tokens=prompt_tokens,
+            max_new_tokens=max_new_tokens,
+            rate=rate,
+            latency=latency,
+            **given,
+        )
+        sentences = []
+        print_table(table[[name for name in SHOWN if name in table]])
     print_conditions(found)
     for sentence in sentences:
         print(f"- {sentence}")
-    if options.out is not None:
-        print_written(save_measured(table, found, options.out))
+    if out is not None:
+        print_written(save_measured(table, found, out))
 
 
 def simulate_policies(
@@ -101,10 +113,10 @@ def simulate_policies(
     runs: Sequence[Path] = (),
     policies: Sequence[str] = POLICIES,
     batch_sizes: Sequence[int] = (8,),
-    num_draft_tokens: Sequence[int] | None = None,
+    num_draft_tokens: Sequence[int] = (),
     requests: int = 1_000,
-    alpha: Sequence[float] | None = None,
-    prompt_tokens: Sequence[int] | None = None,
+    alpha: Sequence[float] = (),
+    prompt_tokens: Sequence[int] = (),
     max_new_tokens: int = 64,
     rate: float | None = None,
     latency: float | None = None,
@@ -138,7 +150,7 @@ def simulate_policies(
     measured = sorted({trace.meta["num_draft_tokens"] for trace in traces} - {0})
     drafts = num_draft_tokens or measured or [DRAFT_TOKENS]
     chosen = named_policies(policies, batch_sizes, drafts)
-    acceptance = None if alpha is None else Acceptance.geometric(alpha, max(drafts))
+    acceptance = Acceptance.geometric(alpha, max(drafts)) if alpha else None
     inputs = _inputs(roofline, traces, acceptance, prompt_tokens)
     if rate is not None:
         require_positive("rate", rate)
@@ -167,11 +179,11 @@ def _inputs(
     roofline: Roofline | None,
     traces: Sequence[Trace],
     acceptance: Acceptance | None,
-    prompt_tokens: Sequence[int] | None,
+    prompt_tokens: Sequence[int],
 ) -> Inputs:
     """Return the inputs of runs or of a roofline, with what is given in place of the runs' own."""
     lengths = None
-    if prompt_tokens is not None:
+    if prompt_tokens:
         require_ints("prompt_tokens", prompt_tokens, maximum=MAX_TOKENS)
         lengths = range(min(prompt_tokens), max(prompt_tokens) + 1)
     if roofline is None:
@@ -209,7 +221,7 @@ def simulate_log(
     *,
     policies: Sequence[str] = POLICIES,
     batch_sizes: Sequence[int] = (8,),
-    num_draft_tokens: Sequence[int] | None = None,
+    num_draft_tokens: Sequence[int] = (),
     seed: int = 0,
 ) -> tuple[pd.DataFrame, dict[str, object], list[str]]:
     """Replay a server's requests, all at once, under each policy; see `replay_traffic`.

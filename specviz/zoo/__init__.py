@@ -1,1 +1,1 @@
-"""The embedded pair: corpus, training and weights. `specviz train` runs the training."""
+"""The embedded pair and its draft heads, and training of heads for any target."""

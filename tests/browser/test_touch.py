@@ -2,12 +2,12 @@
 
 import re
 
+import pictures
 import pytest
 from playwright.sync_api import expect
 
 import specviz as sv
 from browser.runs import record
-from specviz.studies.figures import _index
 
 pytestmark = pytest.mark.browser
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
@@ -92,7 +92,7 @@ BACKGROUND = """() => {
 def test_the_list_of_replays_is_dark_where_the_system_is(offline_page, tmp_path):
     """The scheme must be the page's own: of the text alone, it would be white on white."""
     path = tmp_path / "index.html"
-    path.write_text(_index())
+    path.write_text(pictures.index())
     for scheme, ink in (("dark", "rgb(255, 255, 255)"), ("light", "rgb(0, 0, 0)")):
         with offline_page(color_scheme=scheme) as page:
             page.goto(path.as_uri())

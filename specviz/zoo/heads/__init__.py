@@ -1,22 +1,19 @@
-"""Training of draft heads: data, the target's features, losses, measures and the shipped weights.
+"""Train a draft head for any target: `train_head`; measure it: `measure_head`.
 
-`specviz train --heads` runs `train_heads`, for the embedded target. For a target and data of one's
-own there is `train_head`. `specviz study heads` runs `study_heads`.
+It reads the target's features of token windows, and learns the target's distributions.
 """
 
+from specviz.zoo.heads.export import export_head
 from specviz.zoo.heads.measure import greedy_texts, measure_coverage, measure_head
-from specviz.zoo.heads.pipeline import train_heads
-from specviz.zoo.heads.study import study_heads
 from specviz.zoo.heads.training import HeadPlan, TrainedHead, kept_layers, train_head
 
 __all__ = [
     "HeadPlan",
     "TrainedHead",
+    "export_head",
     "greedy_texts",
     "kept_layers",
     "measure_coverage",
     "measure_head",
-    "study_heads",
     "train_head",
-    "train_heads",
 ]

@@ -23,21 +23,11 @@ from specviz.engine.heads.residual import ResidualHeads
 from specviz.engine.heads.settings import KINDS, LAST
 from specviz.engine.models.compat import check_model
 from specviz.util.files import check_writable, make_folder
-from specviz.util.validate import (
-    is_list,
-    is_share,
-    require_bool,
-    require_choice,
-    require_int,
-    require_kind,
-    require_path,
-    short,
-)
-from specviz.zoo.checkpoint import check_steps
+from specviz.util.validate import require_choice, require_path, short
 from specviz.zoo.heads.features import StoredFeatures, keep_features
 from specviz.zoo.heads.loss import HeadBatch, head_loss
 from specviz.zoo.heads.measure import Text, measure_head
-from specviz.zoo.train import WARMUP_STEPS, TrainingJob, train_on
+from specviz.zoo.training import WARMUP_STEPS, TrainingJob, check_steps, train_on
 
 RATES = (0.02, 2e-3)  # of Muon and AdamW
 UNROLL = 5  # steps of a chain, where the head has no limit
@@ -55,9 +45,6 @@ class HeadPlan:
         seed: of weights, order and starts.
         checkpoint_every: steps between checkpoints, and between measurements.
         warmup: steps in which the rates rise.
-
-    Raises:
-        ValueError: a value cannot be used.
     """
 
     steps: int = 2000
@@ -67,18 +54,6 @@ class HeadPlan:
     seed: int = 0
     checkpoint_every: int = 100
     warmup: int = WARMUP_STEPS
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "rows", "checkpoint_every", "warmup"):
-            require_int(name, getattr(self, name))
-        require_int("seed", self.seed, 0)
-        if self.unroll is not None:
-            require_int("unroll", self.unroll)
-        if not is_share(self.starts) or self.starts == 0:
-            raise ValueError(
-                f"starts must be a share above 0 and up to 1, got {short(self.starts)}; "
-                "pass for instance 0.25"
-            )
 
 
 @dataclass(frozen=True)
@@ -127,7 +102,12 @@ def train_head(
             whole.
     """
     plan = HeadPlan() if plan is None else plan
-    folder = _checked(kind, target, plan, folder, texts, progress)
+    require_choice("kind", kind, KINDS)
+    check_model("target", target)
+    if target.dtype != torch.float32:
+        raise ValueError(f"target must be in float32, got {target.dtype}; load it so")
+    folder = require_path("folder", folder)
+    check_writable(folder, folder=True)
     check_steps(checkpoint_of(kind, folder), plan.steps)
     head = new_head(kind, target, plan, **changes)
     windows = _checked_windows(tokens, head, plan)
@@ -156,7 +136,6 @@ def job_of(
         folder=folder,
         steps=plan.steps,
         device=target.device,
-        compile=False,
         progress=progress,
         checkpoint_every=plan.checkpoint_every,
         rates=RATES,
@@ -185,30 +164,6 @@ def train_from(
 def checkpoint_of(kind: str, folder: Path) -> Path:
     """Return where the checkpoint of a head lies."""
     return folder / f"head-{kind}.safetensors"
-
-
-def _checked(
-    kind: object,
-    target: PreTrainedModel,
-    plan: object,
-    folder: object,
-    texts: object,
-    progress: object,
-) -> Path:
-    """Check arguments and return the folder. Raise ValueError or WriteError."""
-    require_choice("kind", kind, KINDS)
-    check_model("target", target)
-    if target.dtype != torch.float32:
-        raise ValueError(f"target must be in float32, got {target.dtype}; load it so")
-    if not is_list(texts) or not all(isinstance(text, Text) for text in texts):
-        raise ValueError(
-            f"texts must be a list of texts, got {short(texts)}; pass what greedy_texts returns"
-        )
-    require_kind("plan", plan, HeadPlan, "pass HeadPlan()")
-    require_bool("progress", progress)
-    path = require_path("folder", folder)
-    check_writable(path, folder=True)
-    return path
 
 
 def _checked_windows(tokens: object, head: DraftHead, plan: HeadPlan) -> np.ndarray:

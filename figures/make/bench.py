@@ -1,0 +1,151 @@
+"""Tables of speeds: strategies, drafters and baselines, each text compared with decoding alone.
+
+`specviz bench` measures the same on other models. An interrupted table goes on where it stopped.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from measure import RUNS, Measured, command
+
+import specviz as sv
+from specviz.bench import Grid, PairSource, ShapePair, StoredPair, run_bench, standard
+
+MODES = ("autoregressive", "inplace", "eqspec")
+TETRIS = "inplace:selector=tetris+extra="
+GROWN = "depth=4,width=3,children=3"
+GRAPHS = "graphs=true,compile=true"
+EMBEDDED = StoredPair()
+
+
+def bench(
+    grid: Grid | Sequence[Grid],
+    limit: int | None = 32,
+    turns: int = 1,
+    recording: bool = False,
+    source: PairSource = EMBEDDED,
+    name: str = "bench",
+) -> Measured:
+    """Measure a grid. name: of the log of what is measured so far."""
+    prompts = [] if isinstance(source, ShapePair) else sv.load_prompts()
+    path = RUNS / f"{name}.csv"
+    return run_bench(source, prompts, grid, path, limit=limit, turns=turns, recording=recording)
+
+
+def heads(**options: Any) -> Grid:
+    """Return a grid of draft heads at K = 4."""
+    return Grid(num_draft_tokens=(4,), dtypes=("float32",), **options)
+
+
+TABLES: dict[str, dict[str, Any]] = {
+    "bench": {
+        "grid": standard(max_new_tokens=(64, 128), repetitions=2),
+        "limit": 64,
+        "turns": 60,
+    },
+    "auto": {
+        "grid": Grid(
+            ("autoregressive", "inplace"),
+            num_draft_tokens=(1, 2, 3, 4, 5, 6, 7, "auto"),
+            max_new_tokens=(128,),
+            dtypes=("float32",),
+            repetitions=2,
+        ),
+        "turns": 20,
+    },
+    "recording": {
+        "grid": Grid(("autoregressive", "eqspec", "inplace"), (1, 4, 8)),
+        "limit": 8,
+        "turns": 8,
+        "recording": True,
+    },
+    "selection-speed": {
+        "grid": Grid(
+            ("autoregressive", "inplace", f"{TETRIS}1", f"{TETRIS}2"),
+            (8, 32),
+            (1, 2, 3, 4, 5),
+            (48,),
+            repetitions=2,
+        ),
+        "turns": 8,
+    },
+    "trees-speed": {
+        "grid": Grid(
+            ("autoregressive", "inplace", f"{TETRIS}2", f"{TETRIS}2+capacity=best"),
+            (1, 8),
+            (4, 8),
+            (48,),
+            drafters=("model", "tree:depth=8,width=3,children=3,calibration=embedded"),
+            dtypes=("float32",),
+            repetitions=2,
+        ),
+        "limit": 16,
+        "turns": 8,
+    },
+    "trees-heads": {
+        "grid": Grid(
+            ("inplace",),
+            (8,),
+            (4, 8, 16),
+            (128,),
+            drafters=(
+                "model", f"tree:{GROWN}",
+                "eagle3", f"tree:base=eagle3,{GROWN}",
+                "clover", f"tree:base=clover,{GROWN}",
+                "medusa", f"tree:base=medusa,{GROWN}",
+            ),
+            dtypes=("float32",),
+            repetitions=1,
+        ),
+    },
+    "heads": {
+        "grid": heads(
+            strategies=("autoregressive", "inplace", "inplace:compile=true", "hf_assisted"),
+            drafters=("model", "eagle3", "clover", "medusa", "parallel"),
+            repetitions=4,
+        ),
+        "limit": 16,
+        "turns": 10,
+    },
+    "heads-one-row": {
+        "grid": heads(
+            strategies=("autoregressive", "inplace"),
+            batch_sizes=(1,),
+            drafters=("model", "eagle3"),
+            repetitions=10,
+        ),
+        "limit": 16,
+        "turns": 16,
+    },
+    # Heads that figures/make/heads.py has trained for two minutes each.
+    "heads-equal": {
+        "grid": heads(
+            strategies=("autoregressive", "inplace"),
+            drafters=("eagle3", "clover", "medusa"),
+            repetitions=2,
+        ),
+        "source": StoredPair(heads="training/equal/weights/heads"),
+        "limit": 16,
+        "turns": 10,
+    },
+    "gpu-h200": {
+        "grid": Grid(
+            (
+                "autoregressive", f"autoregressive:{GRAPHS}", f"eqspec:{GRAPHS}",
+                "inplace", f"inplace:{GRAPHS}",
+            ),
+            (1, 8, 32),
+            max_new_tokens=(48,),
+            prompt_tokens=(512, 4096),
+            drafters=("synthetic:rates=0.7/0.5/0.4/0.25/0.15",),
+            devices=("cuda",),
+        ),
+        "source": ShapePair("qwen3-8b/0.6b"),
+        "limit": 8,
+    },
+}  # fmt: skip
+
+if __name__ == "__main__":
+    tables = {name: options | {"name": name} for name, options in TABLES.items()}
+    small = Grid(MODES, (2,), max_new_tokens=(8,), repetitions=1)
+    command(bench, tables, {"grid": small, "limit": 2, "turns": 1, "source": EMBEDDED})

@@ -1,0 +1,96 @@
+"""How often the target takes a draft, by its rank and its q: curves that the drafter `tree` takes.
+
+They are in specviz/engine/drafters, and the drafter knows them by the name "embedded".
+"""
+
+import numpy as np
+import pandas as pd
+from measure import FIGURES, Measured, command, measured_on
+from replay import Drafts, draft_everywhere
+from scipy.optimize import minimize
+
+import specviz as sv
+from specviz.engine.drafters.calibration import Curves
+from specviz.engine.drafters.tree import TreeDrafter
+from specviz.record.schema import Array
+
+RANKS = 4
+MOST_LOGIT = 30.0  # beyond, q is 0 or 1 in float32
+
+
+def calibration(limit: int | None = None) -> Measured:
+    """Fit a logistic curve to the acceptance of each rank, at every position of greedy texts.
+
+    loss_raw and loss_held_out are the log loss in nats of q itself, and of curves that were fitted
+    to the other half of the prompts.
+    """
+    pair = sv.load_pair()
+    prompts = sv.load_prompts(limit=limit)
+    drafter = TreeDrafter(depth=1, width=1, children=RANKS)
+    table, _ = draft_everywhere(pair, prompts, drafter, RANKS, batch_size=32, max_new_tokens=128)
+    held_out = np.concatenate([losses(table, half) for half in halves(table.count)])
+    accepted = np.diff(table.reached, axis=1).mean(0)
+    entries = []
+    for rank, (intercept, slope) in enumerate(fit_curves(table)):
+        entry = {
+            "rank": rank + 1,
+            "intercept": intercept,
+            "slope": slope,
+            "mean_q": np.exp(table.scores[:, rank]).mean(),
+            "accepted": accepted[rank],
+            "loss_raw": held_out[:, 0, rank].mean(),
+            "loss_held_out": held_out[:, 1, rank].mean(),
+        }
+        entries.append(entry)
+    return pd.DataFrame(entries), measured_on(pair, prompts=len(prompts), max_new_tokens=128)
+
+
+def halves(count: int) -> tuple[Array, Array]:
+    """Return the numbers of every other text, and of the others."""
+    return np.arange(0, count, 2), np.arange(1, count, 2)
+
+
+def fit_curves(table: Drafts) -> Curves:
+    """Return (intercept, slope) of each rank, of a table of trees of one level."""
+    curves = []
+    for rank in range(table.nodes):
+        logits, right = observed(table, rank)
+
+        def loss(parameters: Array, x: Array = logits, y: Array = right) -> float:
+            # The slope as an exponent, so that it stays above 0.
+            return float(log_loss(parameters[0] + np.exp(parameters[1]) * x, y).mean())
+
+        found = minimize(loss, np.zeros(2), method="BFGS").x
+        curves.append((float(found[0]), float(np.exp(found[1]))))
+    return tuple(curves)
+
+
+def losses(table: Drafts, half: Array) -> Array:
+    """Return log losses (N, 2, ranks) in the texts of `half`: of q, and of curves of the rest."""
+    others = np.setdiff1d(np.arange(table.count), half)
+    measured = table.texts(half)
+    found = []
+    for rank, (intercept, slope) in enumerate(fit_curves(table.texts(others))):
+        logits, right = observed(measured, rank)
+        both = [log_loss(logits, right), log_loss(intercept + slope * logits, right)]
+        found.append(np.stack(both, 1))
+    return np.stack(found, 2)
+
+
+def observed(table: Drafts, rank: int) -> tuple[Array, Array]:
+    """Return the logit of q of the draft of that rank, and whether it is right, each (N,)."""
+    log_q = np.minimum(table.scores[:, rank].astype(np.float64), 0)
+    with np.errstate(divide="ignore"):
+        logits = log_q - np.log(-np.expm1(log_q))
+    right = np.diff(table.reached, axis=1)[:, rank] > 0
+    return logits.clip(-MOST_LOGIT, MOST_LOGIT), right
+
+
+def log_loss(logits: Array, right: Array) -> Array:
+    """Return the log loss in nats of each prediction."""
+    return np.logaddexp(0, np.where(right, -logits, logits))
+
+
+if __name__ == "__main__":
+    folder = FIGURES.parent / "specviz" / "engine" / "drafters"
+    command(calibration, {"calibration": {}}, {"limit": 6}, folder)

@@ -1,0 +1,458 @@
+"""What models and heads are trained on: the standard library's sources, and texts of the target.
+
+A *file* is one `.py` of the standard library. A *block* is one top-level piece of a file: the head
+with its imports, a function or a class. A block is one document. It begins with `<bos>` and ends
+with `<eos>`, so a model trained on blocks learns when a function is finished. Files are split by a
+hash of their path, so the same tenth of them is held out on every machine. Licence of the text:
+PSF-2.0.
+"""
+
+import hashlib
+import re
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tqdm import tqdm
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+import specviz as sv
+from specviz.util.files import replacing
+
+HELD_OUT_TENTH = 0  # files whose path hash is 0 modulo 10
+SKIPPED_FOLDERS = {
+    "site-packages",
+    "dist-packages",
+    "__pycache__",
+    "encodings",
+    "pydoc_data",
+    "lib2to3",
+    "data",
+}
+TEST_FOLDERS = {"test", "tests", "idle_test"}
+
+# A block starts at an unindented decorator, function or class. `split_blocks` joins decorators with
+# what they decorate.
+_BLOCK_START = re.compile(r"^(?=@|def |async def |class )", re.MULTILINE)
+
+VOCABULARY = 4096
+PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
+# An epoch reads library files three times and test-suite files once, because prompts in use look
+# like library code.
+LIBRARY_REPEATS = 3
+
+# Texts that the target writes.
+NEW_TOKENS = 128
+PROMPT_TOKENS = (8, 256)  # shortest and longest
+CHUNK = 512  # documents in a file
+TEMPERATURE = 0.8  # of sampled continuations
+
+# The bundled prompts.
+COUNT = 32
+SHORTEST = 10  # tokens
+LONGEST = 300
+LEFT = 40  # tokens of the block, at least, that a prompt leaves for the model to write
+
+# Of the windows that heads are trained on. At inference a head follows texts of the target.
+SHARES = {"greedy": 0.5, "sampled": 0.25, "corpus": 0.25}
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One source file.
+
+    Attributes:
+        path: relative to the standard library.
+        text: its content.
+        held_out: whether training leaves it out.
+        is_test: whether it belongs to a test suite.
+    """
+
+    path: str
+    text: str
+    held_out: bool
+    is_test: bool
+
+    @property
+    def blocks(self) -> list[str]:
+        """The file's top-level blocks in order, without surrounding blank lines."""
+        return split_blocks(self.text)
+
+
+def split_blocks(text: str) -> list[str]:
+    """Cut Python source at its unindented decorators, functions and classes.
+
+    Decorators stay together, and with what they decorate.
+    """
+    blocks: list[str] = []
+    for piece in _BLOCK_START.split(text):
+        piece = piece.strip("\n")
+        if not piece.strip():
+            continue
+        if blocks and _only_decorators(blocks[-1]):
+            blocks[-1] += "\n" + piece
+        else:
+            blocks.append(piece)
+    return blocks
+
+
+def _only_decorators(block: str) -> bool:
+    return block.startswith("@") and not re.search(r"^(async def|def|class) ", block, re.MULTILINE)
+
+
+def is_held_out(path: str) -> bool:
+    """Return whether the file at this POSIX path is held out: a tenth, the same everywhere."""
+    return int(hashlib.sha256(path.encode()).hexdigest(), 16) % 10 == HELD_OUT_TENTH
+
+
+def read_corpus(root: str | Path | None = None) -> list[SourceFile]:
+    """Return all usable sources below `root`, sorted by path.
+
+    Character tables, generated help texts and deliberately broken test data are left out, as are
+    files that are not UTF-8.
+
+    Args:
+        root: by default the running interpreter's standard library.
+
+    Raises:
+        FileNotFoundError: `root` holds no Python source.
+    """
+    folder = Path(root or sysconfig.get_path("stdlib"))
+    files = list(_read_files(folder))
+    if not files:
+        raise FileNotFoundError(
+            f"root={str(folder)!r} holds no Python source; name the folder of a standard library"
+        )
+    return files
+
+
+def _read_files(folder: Path) -> Iterator[SourceFile]:
+    for file in sorted(folder.rglob("*.py")):
+        path = file.relative_to(folder)
+        is_config = any(part.startswith("config-") for part in path.parts)
+        if is_config or SKIPPED_FOLDERS & set(path.parts):
+            continue
+        try:
+            text = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        if text.strip():
+            name = path.as_posix()
+            is_test = bool(TEST_FOLDERS & set(path.parts[:-1]))
+            yield SourceFile(name, text, is_held_out(name), is_test)
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE tokenizer with pad 0, bos 1 and eos 2.
+
+    It prepends bos, and `decode(encode(x)[1:]) == x` for any text.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[PAD, BOS, EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BOS} $A", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def encode_blocks(tokenizer: PreTrainedTokenizerFast, file: SourceFile) -> np.ndarray:
+    """Return the file's blocks as one uint16 array: bos, tokens, eos, block after block."""
+    ids: list[int] = []
+    if file.blocks:  # the tokenizer takes no empty list
+        for block in tokenizer(file.blocks)["input_ids"]:
+            ids += [*block, tokenizer.eos_token_id]
+    return np.array(ids, dtype=np.uint16)
+
+
+@dataclass
+class Windows:
+    """Batches of token windows in a seeded order.
+
+    Step s always gives the same batch, so a resumed run reads what it would have read.
+
+    Attributes:
+        library, tests: encoded files (uint16 arrays). Library files are repeated LIBRARY_REPEATS
+            times an epoch.
+        rows, length: one batch is an int64 array (rows, length + 1). Inputs are its first `length`
+            columns, targets its last.
+        seed: seed of the order.
+
+    Raises:
+        ValueError: the files are too short for one batch.
+    """
+
+    library: list[np.ndarray]
+    tests: list[np.ndarray]
+    rows: int
+    length: int
+    seed: int = 0
+    _epoch: tuple[int, np.ndarray] = field(default=(-1, np.empty(0)), repr=False)
+
+    def __post_init__(self) -> None:
+        if self.steps_per_epoch < 1:
+            needed = (self.rows + 1) * (self.length + 1)
+            raise ValueError(
+                f"an epoch of {self._tokens} tokens is too short for a batch of {self.rows} "
+                f"windows; give files with {needed} tokens or more, library files counted "
+                f"{LIBRARY_REPEATS} times"
+            )
+
+    @property
+    def _tokens(self) -> int:
+        return LIBRARY_REPEATS * sum(map(len, self.library)) + sum(map(len, self.tests))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches that an epoch has with any offset of its first window."""
+        return (self._tokens // (self.length + 1) - 1) // self.rows
+
+    def batch(self, step: int) -> np.ndarray:
+        """Return the batch of a step, int64 (rows, length + 1)."""
+        epoch, index = divmod(step, self.steps_per_epoch)
+        if self._epoch[0] != epoch:
+            self._epoch = (epoch, self._shuffled(epoch))
+        return self._epoch[1][index * self.rows : (index + 1) * self.rows].astype(np.int64)
+
+    def _shuffled(self, epoch: int) -> np.ndarray:
+        rng = np.random.default_rng([self.seed, epoch])
+        files = self.library * LIBRARY_REPEATS + self.tests
+        stream = np.concatenate([files[i] for i in rng.permutation(len(files))])
+        width = self.length + 1
+        stream = stream[rng.integers(width) :]
+        whole = len(stream) // width * width
+        windows = stream[:whole].reshape(-1, width)
+        return windows[rng.permutation(len(windows))]
+
+
+def held_out_windows(encoded: Iterable[np.ndarray], length: int) -> Iterator[np.ndarray]:
+    """Yield consecutive windows, int64 (1, <= length + 1), over each file in turn.
+
+    Windows overlap by one token: the last target of one is the first input of the next.
+    """
+    for tokens in encoded:
+        for start in range(0, len(tokens) - 1, length):
+            yield tokens[None, start : start + length + 1].astype(np.int64)
+
+
+def cut_prompts(
+    blocks: Sequence[np.ndarray], count: int, rng: np.random.Generator
+) -> list[list[int]]:
+    """Return `count` prompts: blocks (bos first) drawn and cut at random, never the whole block."""
+    shortest, longest = PROMPT_TOKENS
+    usable = [block for block in blocks if len(block) > shortest + 1]
+    drawn = [usable[i] for i in rng.choice(len(usable), count)]
+    prompts = []
+    for block in drawn:
+        length = rng.integers(shortest, min(longest, len(block) - 1) + 1)
+        prompts.append(block[:length].tolist())
+    return prompts
+
+
+def continuations(
+    pair: sv.Pair,
+    blocks: Sequence[np.ndarray],
+    count: int,
+    folder: Path,
+    *,
+    sampled: bool = False,
+    progress: bool = True,
+) -> list[np.ndarray]:
+    """Return `count` documents: prompts with their continuations, greedy or sampled.
+
+    They are made in chunks, which are kept in `folder`, so an interrupted run resumes. A chunk of
+    another target or of other prompts is written again. Greedy and sampled ones have different
+    prompts.
+    """
+    weights = _digest(tensor.numpy(force=True) for tensor in pair.target.state_dict().values())
+    documents: list[np.ndarray] = []
+    starts = range(0, count, CHUNK)
+    name = "sampled" if sampled else "continuations"
+    for start in tqdm(starts, desc=name, unit="chunk", disable=not progress):
+        path = folder / f"{name}-{start // CHUNK}.safetensors"
+        rng = np.random.default_rng([int(sampled), start])
+        prompts = cut_prompts(blocks, min(CHUNK, count - start), rng)
+        origin = {"target": weights, "prompts": _digest(map(np.array, prompts))}
+        if _origin(path) != origin:
+            sampling = sv.SamplingParams(TEMPERATURE) if sampled else None
+            _write_chunk(path, _continue(pair, prompts, sampling, seed=start), origin)
+        chunk = load_file(path)
+        documents += np.split(chunk["tokens"], chunk["offsets"][1:-1])
+    return documents
+
+
+def _continue(
+    pair: sv.Pair, prompts: list[list[int]], sampling: sv.SamplingParams | None, seed: int
+) -> list[np.ndarray]:
+    """Return the prompts with what the target writes after them."""
+    result = sv.generate(
+        pair,
+        prompts,
+        strategy="autoregressive",
+        batch_size=64,
+        max_new_tokens=NEW_TOKENS,
+        sampling=sampling,
+        seed=seed,
+        progress=False,
+    )
+    documents = []
+    for prompt, new in zip(prompts, result.tokens, strict=True):
+        documents.append(np.array(prompt + new, dtype=np.uint16))
+    return documents
+
+
+def _write_chunk(path: Path, documents: list[np.ndarray], origin: dict[str, str]) -> None:
+    tables = {
+        "tokens": np.concatenate(documents),
+        "offsets": np.cumsum([0, *map(len, documents)]),
+    }
+    with replacing(path, alone=True) as partial:
+        save_file(tables, partial, metadata=origin)
+
+
+def _origin(path: Path) -> dict[str, str] | None:
+    """Return what a chunk was made of; None if there is no chunk."""
+    if not path.exists():
+        return None
+    with safe_open(path, "numpy") as chunk:
+        return chunk.metadata()
+
+
+def _digest(arrays: Iterable[np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def split_documents(tokens: np.ndarray, bos: int) -> list[np.ndarray]:
+    """Cut an encoded file at its bos tokens."""
+    return [part for part in np.split(tokens, np.flatnonzero(tokens == bos)) if len(part)]
+
+
+def library_of(pair: sv.Pair) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the library files that are not held out, encoded, and their blocks."""
+    assert pair.tokenizer is not None
+    library = []
+    for file in read_corpus():
+        if not file.held_out and not file.is_test:
+            library.append(encode_blocks(pair.tokenizer, file))
+    blocks: list[np.ndarray] = []
+    for tokens in library:
+        blocks += split_documents(tokens, pair.tokenizer.bos_token_id)
+    return library, blocks
+
+
+def mix_windows(
+    sources: Mapping[str, Sequence[np.ndarray]],
+    length: int,
+    seed: int = 0,
+    shares: Mapping[str, float] = SHARES,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return windows (n, length) in a seeded order, and for each the number of its source (n,).
+
+    The documents of a source are shuffled and joined. As many windows are taken as the shares
+    allow: the source that is short for its share decides.
+
+    Args:
+        sources: for each name in `shares` the encoded documents or files.
+        length: tokens in a window.
+        seed: of the order.
+        shares: of the windows, by source; their sum is 1.
+
+    Raises:
+        ValueError: a source is too short for one window.
+    """
+    cut = {name: _windows_of(sources[name], length, [seed, i]) for i, name in enumerate(shares)}
+    allowed = {name: len(cut[name]) / share for name, share in shares.items()}
+    scarce = min(allowed, key=lambda name: allowed[name])
+    counts = {name: int(share * allowed[scarce]) for name, share in shares.items()}
+    if min(counts.values()) < 1:
+        raise ValueError(
+            f"sources[{scarce!r}] has {len(cut[scarce])} windows of {length} tokens, too few for "
+            f"{shares[scarce]:.0%} of the mix; give more documents"
+        )
+    windows = np.concatenate([cut[name][:count] for name, count in counts.items()])
+    numbers = np.repeat(np.arange(len(shares)), list(counts.values()))
+    order = np.random.default_rng(seed).permutation(len(windows))
+    return windows[order], numbers[order]
+
+
+def _windows_of(documents: Sequence[np.ndarray], length: int, seed: list[int]) -> np.ndarray:
+    """Return the windows (n, length) of all documents, shuffled and joined."""
+    order = np.random.default_rng(seed).permutation(len(documents))
+    stream = np.concatenate([documents[i] for i in order])
+    whole = len(stream) // length * length
+    return stream[:whole].reshape(-1, length)
+
+
+def cut_bundled_prompts(
+    tokenizer: PreTrainedTokenizerBase, files: Sequence[SourceFile], seed: int = 0
+) -> list[dict[str, str | int]]:
+    """Return COUNT prompts from held-out library files, as source, tokens and text.
+
+    Lengths are spread evenly over the logarithm. `tokens` includes bos. A file gives at most two
+    prompts, a block at most one.
+    """
+    rng = np.random.default_rng(seed)
+    blocks = []
+    for file in files:
+        if file.held_out and not file.is_test:
+            blocks += [(file.path, block) for block in file.blocks if _is_definition(block)]
+    prompts: list[dict[str, str | int]] = []
+    used: set[str] = set()
+    lengths = np.geomspace(SHORTEST, LONGEST, COUNT).round().astype(int)
+    for length in lengths[::-1]:
+        for i in rng.permutation(len(blocks)):
+            path, block = blocks[i]
+            of_this_file = sum(prompt["source"] == path for prompt in prompts)
+            if of_this_file >= 2 or block in used:
+                continue
+            text = _cut(tokenizer, block, int(length))
+            if text is not None:
+                used.add(block)
+                num_tokens = len(tokenizer(text)["input_ids"])
+                prompts.append({"source": path, "tokens": num_tokens, "text": text})
+                break
+    return prompts[::-1]
+
+
+def _is_definition(block: str) -> bool:
+    return block.startswith(("def ", "class "))
+
+
+def _cut(tokenizer: PreTrainedTokenizerBase, block: str, wanted: int) -> str | None:
+    """Return the block's first lines, up to the end of a line nearest to `wanted` tokens.
+
+    None if the nearest one is further than a tenth away.
+    """
+    ids = tokenizer(block)["input_ids"]
+    ends = []
+    for i in range(SHORTEST, min(LONGEST, len(ids) - LEFT) + 1):
+        if tokenizer.decode(ids[i : i + 1]).startswith("\n"):
+            ends.append(i)
+    nearest = min(ends, key=lambda i: abs(i - wanted), default=None)
+    if nearest is None or abs(nearest - wanted) > max(1, wanted // 10):
+        return None
+    text = tokenizer.decode(ids[1:nearest])
+    same_tokens = tokenizer(text)["input_ids"] == ids[:nearest]
+    return text if same_tokens else None

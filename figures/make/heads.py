@@ -1,0 +1,475 @@
+"""Draft heads of the embedded target: train them, and what their parts are worth.
+
+`python figures/make/heads.py --train FOLDER` trains the heads that come with specviz, for hours, in
+FOLDER/weights/heads, and `--train-equal FOLDER` three of them for two minutes each. Without these
+options, heads are trained for equally much CPU time on the same windows and compared: Clover with
+and without its parts, EAGLE-3 with and without chains, and three heads by training tokens.
+Trainings go on where they were interrupted, in runs/heads.
+"""
+
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from corpus import SHARES, continuations, library_of, mix_windows
+from measure import DATA, FIGURES, RUNS, Kept, Measured, command, measured_on
+from pair import circumstances
+from scipy.stats import bootstrap
+
+import specviz as sv
+from specviz.engine.heads.fingerprint import fingerprint
+from specviz.record.schema import Array
+from specviz.util.files import make_folder, write
+from specviz.views.charts.plot import line_chart
+from specviz.views.display import to_png
+from specviz.zoo.heads.export import export_head
+from specviz.zoo.heads.features import StoredFeatures, keep_features
+from specviz.zoo.heads.loss import head_loss
+from specviz.zoo.heads.measure import Text, count_hits, greedy_texts, measure_head
+from specviz.zoo.heads.training import (
+    RATES,
+    UNROLL,
+    HeadPlan,
+    TrainedHead,
+    chain_steps,
+    frozen,
+    head_batches,
+    job_of,
+    kept_layers,
+    new_head,
+    train_from,
+    train_head,
+)
+from specviz.zoo.training import learning_rate_factor, optimisers_for, update
+
+LENGTH = 512  # tokens in a window
+K = 4  # drafts a round
+DEPTH = 8  # of the chains in which a head is measured, where it has no limit
+# Steps of 2048 tokens: five to thirty minutes a head on one CPU core.
+SHIPPED = {"medusa": 1500, "clover": 2400, "eagle3": 3000, "eagle1": 3000, "parallel": 1000}
+EQUAL = {"eagle3": 228, "clover": 308, "medusa": 410}  # two minutes of one core
+
+
+def training_windows(pair: sv.Pair, count: int, work: Path) -> Array:
+    """Return the windows (n, LENGTH) of the mix: texts of the target and of the corpus.
+
+    count: greedy documents of the target; sampled ones are half as many.
+    """
+    library, blocks = library_of(pair)
+    sources = {
+        "greedy": continuations(pair, blocks, count, work),
+        "sampled": continuations(pair, blocks, max(count // 2, 1), work, sampled=True),
+        "corpus": library,
+    }
+    return mix_windows(sources, LENGTH)[0]
+
+
+def train_heads(steps: Mapping[str, int], out: Path, count: int = 4096) -> Path:
+    """Train heads for the embedded target in `out`, or go on. Return the folder of their weights.
+
+    Args:
+        steps: of each kind.
+        count: greedy documents that the target writes.
+    """
+    work = make_folder(out / "checkpoints")
+    pair = sv.load_pair(device="cpu", dtype="float32")
+    windows = training_windows(pair, count, work)
+    texts = greedy_texts(pair, sv.load_prompts(), kept_layers(pair.target))
+    weights = out / "weights" / "heads"
+    trained, figures = {}, {}
+    for kind, number in steps.items():
+        found = train_head(kind, pair.target, windows, work, plan=HeadPlan(number), texts=texts)
+        found.head.training_s = sum(entry["seconds"] for entry in found.history)
+        export_head(found.head, weights / kind)
+        trained[kind] = found
+        figures[kind] = measure_head(found.head, texts)  # of the stored, rounded weights
+    facts = circumstances(f"python figures/make/heads.py, {dict(steps)}", "cpu")
+    write(weights / "README.md", card(trained, figures, windows.size, facts).encode())
+    return weights
+
+
+def card(
+    trained: Mapping[str, TrainedHead],
+    figures: Mapping[str, Mapping[str, float]],
+    tokens: int,
+    facts: Mapping[str, str],
+) -> str:
+    """Return the card of heads. tokens: how many distinct ones the training windows have."""
+    rows = []
+    for kind, each in trained.items():
+        parameters = sum(parameter.numel() for parameter in each.head.parameters())
+        last = each.history[-1]
+        row = {
+            "head": kind,
+            "parameters": f"{parameters / 1e3:.0f}k",
+            "MB": f"{2 * parameters / 1e6:.2f}",
+            "steps": f"{last['step']}",
+            "tokens": f"{last['tokens'] / 1e6:.2f}M",
+            "minutes": f"{each.head.training_s / 60:.0f}",
+            "loss": f"{last['loss']:.2f}",
+            "length": f"{figures[kind]['length']:.3f}",
+        }
+        for top in ("top1", "top5"):
+            for step in range(1, K + 1):
+                row[f"{top}, step {step}"] = f"{figures[kind][f'{top}_{step}']:.3f}"
+        rows.append(row)
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    unrolls = {kind: each.head.settings.heads or UNROLL for kind, each in trained.items()}
+    steps = ", ".join(f"{number} for {kind}" for kind, number in unrolls.items())
+    return CARD.format(
+        tokens=tokens / 1e6, unrolls=steps, muon=RATES[0], adam=RATES[1], K=K, figures=table,
+        **SHARES, **facts,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A head and how it is trained.
+
+    Attributes:
+        name: of the head in tables.
+        kind: of the head.
+        changes: settings of the head that differ from the kind's own.
+        unroll: steps of a chain in training; None for the kind's own.
+        starts: chains in a window, as a share of its tokens.
+        share: of the study's budget.
+    """
+
+    name: str
+    kind: str
+    changes: dict[str, Any] = field(default_factory=dict)
+    unroll: int | None = None
+    starts: float = 0.25
+    share: float = 1.0
+
+    @property
+    def label(self) -> str:
+        """The name of its checkpoint."""
+        return self.name if self.share == 1 else f"{self.name}-{self.share:g}"
+
+    def plan(self, steps: int) -> HeadPlan:
+        """Return the plan of a training of so many steps, a fifth of which warm up at most."""
+        warmup = min(max(round(0.2 * steps), 1), HeadPlan.warmup)
+        return HeadPlan(steps, unroll=self.unroll, starts=self.starts, warmup=warmup)
+
+
+CLOVER = Contender("clover", "clover")
+CONTENDERS = (
+    CLOVER,
+    replace(CLOVER, name="clover-block", changes={"gate": "none"}),
+    replace(CLOVER, name="clover-gate", changes={"block": False}),
+    replace(CLOVER, name="clover-neither", changes={"block": False, "gate": "none"}),
+    Contender("eagle3", "eagle3"),
+    # From every entry, so that a step has about as many predictions as one with chains.
+    Contender("eagle3-alone", "eagle3", unroll=1, starts=1.0),
+    Contender("eagle1", "eagle1"),
+    *(Contender("eagle3", "eagle3", share=share) for share in (0.25, 0.5)),
+    *(Contender("clover", "clover", share=share) for share in (0.25, 0.5)),
+    *(Contender("medusa", "medusa", share=share) for share in (0.25, 0.5, 1.0)),
+    replace(CLOVER, name="clover-silu", changes={"gate": "silu"}),
+)
+# A head, and the one that it is compared with.
+PAIRS = (
+    ("clover-block", "clover-neither"),
+    ("clover-gate", "clover-neither"),
+    ("clover", "clover-neither"),
+    ("clover", "clover-block"),
+    ("clover", "clover-gate"),
+    ("clover", "clover-silu"),
+    ("clover-silu", "clover-block"),
+    ("eagle3", "eagle3-alone"),
+    ("eagle3", "eagle1"),
+)
+
+
+def heads(
+    budget_s: float, documents: int, contenders: Sequence[Contender], samples: int
+) -> Measured:
+    """Return three tables: of trainings, of the steps of chains, and of differences of two heads.
+
+    Shares: top1 and top5 of positions where the next token is the head's first choice, or among its
+    first five, given the true tokens before it; conditional, of drafts that are accepted if all
+    before them are. Intervals are over the prompts; those of differences are of prompts drawn for
+    both heads.
+
+    Args:
+        budget_s: CPU seconds of a training. How many steps fit is measured beforehand, on all heads
+            side by side: trainings one after another meet a machine that is busy now and idle then.
+        documents: greedy ones that the target writes.
+    """
+    pair = sv.load_pair(device="cpu", dtype="float32")
+    work = make_folder(RUNS / "heads")
+    windows = training_windows(pair, documents, work)
+    layers = kept_layers(pair.target)
+    features = keep_features(pair.target, windows, layers, work)
+    texts = greedy_texts(pair, sv.load_prompts(), layers)
+    settings = {"budget_s": budget_s, "prompts": len(texts), "window_tokens": int(windows.size)}
+    about = measured_on(pair, **settings, num_draft_tokens=K, samples=samples, seed=0)
+    read = hashlib.sha256(windows.tobytes()).hexdigest()
+    kept = Kept("heads", about | {"weights": fingerprint(pair.target), "windows": read})
+    names = list({each.name: each for each in contenders}.values())
+    step_s = kept.get("steps", lambda: seconds_of_steps(names, pair, features))
+    found = []
+    for each in contenders:
+        steps = max(round(budget_s * each.share / step_s[each.name]), 1)
+        count = partial(trained, each, steps, pair, features, texts, work)
+        counted = kept.get(asdict(each), count)
+        found.append(counted | {"step_ms": 1e3 * step_s[each.name]})
+    of = Ratios(samples)
+    tables = {
+        "training": training_table(found, of),
+        "steps": pd.DataFrame(step_entries(found, of)),
+        "gains": pd.DataFrame(gain_entries(found, of)),
+    }
+    kept.done()
+    return tables, about
+
+
+def seconds_of_steps(
+    contenders: Sequence[Contender], pair: sv.Pair, features: StoredFeatures
+) -> dict[str, float]:
+    """Return the CPU seconds of a step of each contender: medians of nine steps taken in turn."""
+    steps: dict[str, Callable[[], float]] = {}
+    for each in contenders:
+        steps[each.name] = trial(each, pair, features)
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    with frozen(pair.target):
+        for turn in range(11):
+            for name, step in steps.items():
+                taken = step()
+                if turn >= 2:  # the first ones warm up
+                    seconds[name].append(taken)
+    return {name: median(taken) for name, taken in seconds.items()}
+
+
+def trial(contender: Contender, pair: sv.Pair, features: StoredFeatures) -> Callable[[], float]:
+    """Return a function that makes a step of the training and returns its CPU seconds."""
+    plan = contender.plan(11)
+    head = new_head(contender.kind, pair.target, plan, **contender.changes)
+    optimisers = optimisers_for(head, RATES)
+    batches = head_batches(features, head, plan, 0)
+
+    def step() -> float:
+        begun = time.process_time()
+        number, batch, _ = next(batches)
+        loss = head_loss(head, pair.target, chain_steps(head, plan), batch)
+        update(head, optimisers, loss, learning_rate_factor(number, plan.steps), RATES)
+        return time.process_time() - begun
+
+    return step
+
+
+def trained(
+    contender: Contender,
+    steps: int,
+    pair: sv.Pair,
+    features: StoredFeatures,
+    texts: Sequence[Text],
+    work: Path,
+) -> dict[str, Any]:
+    """Train a contender, from its checkpoint if there is one, and count how often it is right."""
+    plan = contender.plan(steps)
+    head = new_head(contender.kind, pair.target, plan, **contender.changes)
+    job = job_of(f"{contender.label}-{steps}", work, pair.target, plan)
+    history = train_from(features, job, head, pair.target, plan).history
+    hits = count_hits(head, texts, head.settings.heads or DEPTH, K)
+    settings = head.settings
+    columns = {"head": contender.name, "kind": contender.kind, "block": settings.block}
+    columns |= {"gate": settings.gate, "depth": settings.depth, "unroll": contender.unroll}
+    columns |= {"starts": contender.starts, "share": contender.share}
+    return {
+        "columns": columns,
+        "parameters": sum(parameter.numel() for parameter in head.parameters()),
+        "last": history[-1],
+        "cpu_s": sum(part["cpu_seconds"] for part in history),
+        "hits": {name: np.asarray(counts).tolist() for name, counts in asdict(hits).items()},
+    }
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Ratios of sums over prompts, with their bootstrap intervals over prompts."""
+
+    samples: int
+
+    def __call__(self, name: str, *columns: Any, points: bool = False) -> dict[str, float]:
+        """Return a / b of sums under the name, or 100 (a / b - c / d), with NAME_low and NAME_high.
+
+        Prompts in which nothing is counted are left out. NaN stands for what too few are left for.
+        """
+        counted = np.logical_and.reduce([np.asarray(below) > 0 for below in columns[1::2]])
+        kept = [np.asarray(each, float)[counted] for each in columns]
+
+        def ratio(*parts: Array, axis: int = -1) -> Array:
+            sums = [part.sum(axis) for part in parts]
+            return 100 * (sums[0] / sums[1] - sums[2] / sums[3]) if points else sums[0] / sums[1]
+
+        found = dict.fromkeys((name, f"{name}_low", f"{name}_high"), float("nan"))
+        if counted.any():
+            found[name] = float(ratio(*kept))
+        if counted.sum() > 1:
+            interval = bootstrap(
+                kept, ratio, paired=True, vectorized=True, n_resamples=self.samples,
+                method="percentile", rng=np.random.default_rng(0),
+            ).confidence_interval  # fmt: skip
+            found |= {f"{name}_low": float(interval.low), f"{name}_high": float(interval.high)}
+        return found
+
+
+def training_table(found: Sequence[Mapping[str, Any]], of: Ratios) -> pd.DataFrame:
+    """Return one entry for each training."""
+    entries = []
+    for each in found:
+        last = each["last"]
+        entry = {**each["columns"], "parameters": each["parameters"], "steps": last["step"]}
+        entry |= {"tokens": last["tokens"], "step_ms": each["step_ms"], "cpu_s": each["cpu_s"]}
+        entry["loss"] = last["loss"]
+        entries.append(entry | of("length", each["hits"]["tokens"], each["hits"]["rounds"]))
+    return pd.DataFrame(entries).astype({"unroll": "Int64"})
+
+
+def step_entries(found: Sequence[Mapping[str, Any]], of: Ratios) -> Iterator[dict[str, Any]]:
+    """Yield one entry for each training and step of a chain."""
+    for each in found:
+        hits = {name: np.array(counts) for name, counts in each["hits"].items()}
+        for step in range(hits["positions"].shape[1]):
+            at = {name: counts[:, step] for name, counts in hits.items() if counts.ndim > 1}
+            entry = {"head": each["columns"]["head"], "share": each["columns"]["share"]}
+            entry["step"] = step + 1
+            entry |= of("top1", at["top1"], at["positions"])
+            entry |= of("top5", at["top5"], at["positions"])
+            yield entry | of("conditional", at["accepted"], at["reached"])
+
+
+def gain_entries(found: Sequence[Mapping[str, Any]], of: Ratios) -> Iterator[dict[str, Any]]:
+    """Yield the differences in percentage points of PAIRS, step by step."""
+    hits: dict[str, dict[str, Array]] = {}
+    for each in found:
+        if each["columns"]["share"] == 1:
+            counts = {name: np.array(values) for name, values in each["hits"].items()}
+            hits[each["columns"]["head"]] = counts
+    shares = {"top1": ("top1", "positions"), "top5": ("top5", "positions")}
+    shares["conditional"] = ("accepted", "reached")
+    for head, over in PAIRS:
+        if head not in hits or over not in hits:
+            continue
+        ours, others = hits[head], hits[over]
+        for step in range(min(ours["positions"].shape[1], others["positions"].shape[1])):
+            entry: dict[str, Any] = {"head": head, "over": over, "step": step + 1}
+            for name, (above, below) in shares.items():
+                columns = [ours[above], ours[below], others[above], others[below]]
+                entry |= of(name, *(counts[:, step] for counts in columns), points=True)
+            yield entry
+
+
+BLOCKS = {
+    "clover": "block and gate: Clover",
+    "clover-gate": "gate alone",
+    "clover-block": "block alone",
+    "clover-neither": "neither: Medusa",
+}
+UNROLLED = {
+    "eagle3": "EAGLE-3",
+    "eagle1": "EAGLE-1's loss",
+    "eagle3-alone": "EAGLE-3 without chains",
+}
+
+
+def draw() -> None:
+    """Draw heads-blocks.png, heads-steps.png and heads-tokens.png from the tables."""
+    tables = {name: pd.read_csv(DATA / f"heads-{name}.csv") for name in ("training", "steps")}
+    words = "heads trained for the same CPU time; the tokens before it are given"
+    charts = {
+        "heads-blocks.png": line_chart(
+            by_step(tables["steps"], BLOCKS, "top5"),
+            title="The next token is among a head's first five",
+            words=words,
+            x="head",
+            y="share of positions",
+            theme="light",
+        ),
+        "heads-steps.png": line_chart(
+            by_step(tables["steps"], UNROLLED, "top1"),
+            title="The next token is a head's first choice, by step of its own chain",
+            words=words,
+            x="step",
+            y="share of positions",
+            dashed=["EAGLE-3 without chains"],
+            theme="light",
+        ),
+        "heads-tokens.png": line_chart(
+            by_tokens(tables["training"]),
+            title="Mean acceptance length by training tokens",
+            words="each point is a training of its own, at whose end the rates are 0; K = 4",
+            x="training tokens, millions",
+            y="new tokens a round",
+            theme="light",
+        ),
+    }
+    for name, chart in charts.items():
+        write(FIGURES / name, to_png(chart, 2))
+
+
+def by_step(steps: pd.DataFrame, names: Mapping[str, str], column: str) -> dict[str, Any]:
+    """Return a column by step of these heads, where they were trained for the whole budget."""
+    whole = steps[steps["share"] == 1]
+    of_head = {name: whole[whole["head"] == head] for head, name in names.items()}
+    return {name: (list(each["step"]), list(each[column])) for name, each in of_head.items()}
+
+
+def by_tokens(trainings: pd.DataFrame) -> dict[str, Any]:
+    """Return the length by training tokens of three heads."""
+    series = {}
+    for kind in ("eagle3", "clover", "medusa"):
+        of_kind = trainings[trainings["head"] == kind].sort_values("tokens")
+        series[kind] = (list(of_kind["tokens"] / 1e6), list(of_kind["length"]))
+    return series
+
+
+CARD = """# Draft heads of the embedded target
+
+Small modules that draft for the embedded target from its own hidden states. They use its embedding
+and its LM head, and are of no use with another model: `target` in `config.json` is the fingerprint
+of the one that they belong to.
+
+- **Data**: {tokens:.2f}M tokens in windows of 512, {greedy:.0%} greedy continuations by the target
+  of training prompts, {sampled:.0%} sampled at a temperature of 0.8, {corpus:.0%} of the corpus
+  (sources of the Python {python} standard library without the held-out tenth of the files).
+- **Licence**: the corpus is under the Python Software Foundation License 2.0. These weights are
+  offered under the same terms.
+- **Command**: `{command}`, {date}, on {device};
+  torch {torch}, transformers {transformers}.
+- **Loss**: cross-entropy against the target's p, at a quarter of the entries of each window, over
+  chains of steps, {unrolls}. Each step has .8 of the weight of the one before. EAGLE-1 adds the
+  smooth-L1 distance of its features from the target's. Muon at {muon} for matrices and AdamW at
+  {adam} for the rest, in float32, with warm-up and linear decay.
+- **Stored** as float16 safetensors, without the target's weights.
+
+Measured on the stored weights, in float32, on the target's greedy texts after the 32 bundled
+prompts (128 new tokens each, from held-out files), {K} drafts a round. The length is new tokens a
+round, bonus included. Top-1 and top-5 are shares of positions, given the true tokens before.
+Minutes are wall time of training alone, on a machine that did other work as well. Heads of
+different numbers of tokens say little about their kinds.
+
+{figures}
+"""
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--train"]:
+        train_heads(SHIPPED, Path(sys.argv[2]))
+    elif sys.argv[1:2] == ["--train-equal"]:
+        train_heads(EQUAL, Path(sys.argv[2]), count=1600)
+    else:
+        whole = {"budget_s": 120.0, "documents": 1600, "contenders": CONTENDERS, "samples": 1000}
+        small = {"budget_s": 1.0, "documents": 24, "contenders": CONTENDERS[:2], "samples": 20}
+        command(heads, {"heads": whole}, small)
+        draw()

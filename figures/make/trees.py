@@ -1,0 +1,240 @@
+"""Trees of drafts against chains, at equal verified drafts, replayed; and the K/V that they move.
+
+What is fitted is fitted to one half of the texts and measured on the other, both ways.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import torch
+from calibration import fit_curves, halves
+from measure import Measured, command, measured_on
+from replay import MOST_NODES, Drafts, draft_everywhere, interval, replay, resampled
+
+import specviz as sv
+from specviz.engine.drafters.calibration import calibrate
+from specviz.engine.drafters.model import ModelDrafter
+from specviz.engine.drafters.tree import TreeDrafter
+from specviz.record.schema import MODELS, Array
+
+GROWTHS = ((6, 3, 3), (12, 3, 3))  # depth, width and children
+BEYOND = 4  # drafts of a chain beyond the most that a row verifies on average
+RANKS = 8  # of a drafter's tokens, beyond which a static tree has no branch
+QUEUE = 4  # times that each text is written, so that most rounds have a full batch
+BATCH = 32
+Ranks = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A way to choose drafts, and what it chooses from. growth: None for a static tree."""
+
+    drafts: str
+    growth: tuple[int, int, int] | None
+    over_batch: bool
+    calibrated: bool
+    table: Drafts
+
+    def described(self, nodes: int) -> dict[str, object]:
+        """Return what stands in the table. Of N drafts of a row, none is deeper than N."""
+        depth, width, children = self.growth or (None, None, None)
+        forwards = depth
+        if depth is not None and not self.over_batch:
+            forwards = min(nodes, depth)
+        names = {
+            "drafts": self.drafts,
+            "over_batch": self.over_batch,
+            "calibrated": self.calibrated,
+        }
+        shape = {"depth": depth, "width": width, "children": children}
+        return {"nodes": nodes, **names, **shape, "draft_forwards": forwards}
+
+
+def trees(nodes: Sequence[int], samples: int, limit: int | None, max_new_tokens: int) -> Measured:
+    """Return one entry for each policy and N, the drafts verified of a row on average.
+
+    over_batch: whether the best N * B of the batch are verified instead of N a row. All intervals
+    are over bootstrap samples of the texts; gains are over a chain of N.
+    """
+    pair = sv.load_pair()
+    prompts = sv.load_prompts(limit=limit)
+    contenders = list(contend(pair, prompts, max(nodes), max_new_tokens))
+    entries = []
+    for count in nodes:
+        baseline = None
+        for each in contenders:
+            if count <= each.table.nodes:
+                rates = partial(tokens_per_round, each, nodes=count)
+                rate, drawn = resampled(each.table, QUEUE, samples, 0, rates)
+                if baseline is None:
+                    baseline = rate, drawn
+                low, high = interval(drawn)
+                gain_low, gain_high = interval(100 * (drawn / baseline[1] - 1))
+                found = {"tokens_per_round": rate, "low": low, "high": high}
+                found |= {"gain_percent": 100 * (rate / baseline[0] - 1)}
+                found |= {"gain_low": gain_low, "gain_high": gain_high}
+                entries.append(each.described(count) | found)
+    sizes = {"batch_size": BATCH, "max_new_tokens": max_new_tokens, "samples": samples, "seed": 0}
+    return pd.DataFrame(entries), measured_on(pair, prompts=len(prompts), **sizes)
+
+
+def contend(
+    pair: sv.Pair, prompts: Sequence[str], nodes: int, max_new_tokens: int
+) -> Iterator[Contender]:
+    """Yield all that is compared, the chain of each row first."""
+    run = {"batch_size": BATCH, "max_new_tokens": max_new_tokens}
+
+    def grown(drafter: TreeDrafter, **changes: object) -> Drafts:
+        kept = min(drafter.grown(), MOST_NODES)
+        return draft_everywhere(pair, prompts, drafter, kept, **{**run, **changes})[0]
+
+    ranked = grown(TreeDrafter(1, 1, RANKS))
+    curves = [fit_curves(ranked.texts(half)) for half in halves(len(prompts))[::-1]]
+    depth = min(nodes + BEYOND, MOST_NODES)
+    chain = grown(TreeDrafter(depth, 1, 1))
+    parts = []
+    for half, fitted in zip(halves(len(prompts)), curves, strict=True):
+        part = chain.texts(half)
+        log_q = np.diff(part.scores, prepend=0, axis=1).clip(max=0)
+        chances = calibrate(torch.from_numpy(log_q)[:, :, None], fitted)
+        parts.append(replace(part, scores=chances[:, :, 0].cumsum(1).numpy()))
+    yield Contender("chain", (depth, 1, 1), False, False, chain)
+    yield Contender("chain", (depth, 1, 1), True, False, chain)
+    yield Contender("chain", (depth, 1, 1), True, True, join_halves(parts))
+    yield Contender("static tree", None, False, False, fit_static(ranked, nodes))
+    for growth in GROWTHS:
+        raw = grown(TreeDrafter(*growth))
+        parts = []
+        for half, fitted in zip(halves(len(prompts)), curves, strict=True):
+            # The others stay in the list: what is sampled depends on a prompt's place in it.
+            budgets = np.ones(len(prompts), int)
+            budgets[half] = max_new_tokens
+            drafter = TreeDrafter(*growth, calibration=fitted)
+            parts.append(grown(drafter, max_new_tokens=budgets.tolist()).texts(half))
+        for is_calibrated, table in ((False, raw), (True, join_halves(parts))):
+            yield Contender("tree", growth, False, is_calibrated, table)
+            yield Contender("tree", growth, True, is_calibrated, table)
+
+
+def tokens_per_round(contender: Contender, queues: Array, nodes: int) -> Array:
+    """Return a row's tokens a round in each queue, over rounds with a full batch."""
+    tokens, rows = np.zeros(len(queues)), np.zeros(len(queues))
+    rounds = replay(contender.table, queues, nodes, BATCH, over_batch=contender.over_batch)
+    for texts, _, gained in rounds:
+        is_full = (texts >= 0).all(1)
+        if not is_full.any():
+            break
+        tokens += gained.sum(1) * is_full
+        rows += texts.shape[1] * is_full
+    return tokens / rows
+
+
+def join_halves(parts: Sequence[Drafts]) -> Drafts:
+    """Return the table of all texts, given those of the two halves."""
+    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+    scores = np.concatenate([part.scores for part in parts])
+    reached = np.concatenate([part.reached for part in parts])
+    joined = Drafts(np.cumsum([0, *lengths]), scores, reached)
+    return joined.texts(np.concatenate(halves(len(lengths))).argsort())
+
+
+def fit_static(ranked: Drafts, nodes: int) -> Drafts:
+    """Return the table of trees of fixed shape, each text's fitted to the other half of the texts.
+
+    ranked: of trees of one level, the likeliest tokens in order.
+    """
+    both = halves(ranked.count)
+    orders = [fit_paths(rank_paths(ranked.texts(half), nodes), nodes) for half in both[::-1]]
+    nodes = min(map(len, orders))
+    parts = []
+    for half, order in zip(both, orders, strict=True):
+        parts.append(static_table(ranked.texts(half), order[:nodes]))
+    return join_halves(parts)
+
+
+def rank_paths(ranked: Drafts, depth: int) -> list[Ranks]:
+    """Return the ranks of the next tokens of the text at each position, up to `depth` of them.
+
+    A path ends before a token that is none of the likeliest.
+    """
+    first = ranked.reached[:, 1:].argmax(1)
+    ranks = np.where(ranked.reached[:, -1] > 0, first, -1)
+    paths = []
+    for begin, end in zip(ranked.offsets[:-1], ranked.offsets[1:], strict=True):
+        of_text = ranks[begin:end].tolist()
+        for place in range(len(of_text)):
+            path = of_text[place : place + depth]
+            paths.append(tuple(path[: path.index(-1)] if -1 in path else path))
+    return paths
+
+
+def fit_paths(observed: Sequence[Ranks], nodes: int) -> list[Ranks]:
+    """Return the `nodes` paths that most of the observed ones begin with, the most frequent first.
+
+    They are those of a tree: a path is never more frequent than the one that it continues.
+    """
+    counts: Counter[Ranks] = Counter()
+    for path in observed:
+        counts.update(path[:length] for length in range(1, len(path) + 1))
+    return sorted(counts, key=lambda path: (-counts[path], len(path), path))[:nodes]
+
+
+def static_table(ranked: Drafts, order: Sequence[Ranks]) -> Drafts:
+    """Return the table of trees with these paths, in this order."""
+    numbers = {path: j for j, path in enumerate(order)}
+    paths = rank_paths(ranked, max(map(len, order)))
+    is_right = np.zeros((len(paths), len(order)), np.int64)
+    for position, path in enumerate(paths):
+        for length in range(1, len(path) + 1):
+            if path[:length] in numbers:
+                is_right[position, numbers[path[:length]]] = 1
+    reached = np.concatenate([np.zeros((len(paths), 1), np.int64), is_right.cumsum(1)], 1)
+    return Drafts(ranked.offsets, np.zeros(is_right.shape), reached)
+
+
+def moves(limit: int, max_new_tokens: int) -> Measured:
+    """Count the K/V slots that each strategy moves within rows, with trees and with chains."""
+    pair = sv.load_pair()
+    run = {"num_draft_tokens": 6, "batch_size": 8, "max_new_tokens": max_new_tokens}
+    entries = []
+    for strategy in ("inplace", "masking", "eqspec", "exspec", "rollback"):
+        for name, drafter in (("chain", ModelDrafter()), ("tree", TreeDrafter(6, 3, 3))):
+            result = sv.generate(
+                pair, sv.load_prompts(limit=limit), strategy=strategy, drafter=drafter,
+                record=True, progress=False, **run,
+            )  # fmt: skip
+            moved, rows, feeds = result.trace.moves, result.trace.rows, result.trace.feeds
+            # Between rows, K/V moves because some leave, which has to do with no tree.
+            length = moved["length"] * (moved["from_row"] == moved["to_row"])
+            slots = np.bincount(moved["model"], weights=length, minlength=len(MODELS))
+            written = rows["gained"].sum()
+            is_target = feeds["model"] == MODELS.index("target")
+            entry = {"strategy": strategy, "drafts": name}
+            entry["tokens_per_round"] = written / (rows["gained"] > 0).sum()
+            entry["target_slots"] = feeds["slot"][is_target].max() + 1
+            for model, each in zip(MODELS, slots, strict=True):
+                entry[f"{model}_slots_per_token"] = each / written
+            entries.append(entry)
+    return pd.DataFrame(entries), measured_on(pair, prompts=limit, **run)
+
+
+def measure(kind: str, limit: int | None, max_new_tokens: int, **sizes: object) -> Measured:
+    """Return one of the two tables."""
+    if kind == "moves":
+        return moves(limit, max_new_tokens)
+    return trees(limit=limit, max_new_tokens=max_new_tokens, **{**FULL, **sizes})
+
+
+FULL = {"nodes": (1, 2, 4, 6, 8, 12, 16), "samples": 60}
+TABLES = {
+    "trees": {"kind": "trees", "limit": None, "max_new_tokens": 128},
+    "trees-moves": {"kind": "moves", "limit": 16, "max_new_tokens": 64},
+}
+
+if __name__ == "__main__":
+    small = {"limit": 6, "max_new_tokens": 12, "nodes": (2,), "samples": 5}
+    command(measure, TABLES, small)

@@ -1,1 +1,0 @@
-"""A ladder of drafts for the embedded target: sizes, and marks of training tokens."""

@@ -1,0 +1,336 @@
+"""The scripts of figures/make: they cannot mix conditions, and count what plain loops count."""
+
+import itertools
+import json
+import math
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import biases
+import calibration
+import couplings
+import measure
+import moves
+import numpy as np
+import overlap
+import packing
+import pandas as pd
+import pytest
+import replay
+import selection
+import trees
+from conftest import generate, make_pair, make_prompts
+from test_timeline import T, V, planned
+
+import specviz as sv
+from specviz.engine.drafters.tree import TreeDrafter
+from specviz.engine.sampling import SamplingParams
+
+BUDGET = 20
+GUMBEL = SamplingParams(0.9, coupling="gumbel")
+
+
+def test_no_file_is_an_orphan() -> None:
+    """The README of figures/ names each file, with its script; data files come in pairs."""
+    told = (measure.FIGURES / "README.md").read_text(encoding="utf-8")
+    names = re.findall(r"`([^`\s]+\.[a-z*]+)`", told)
+    patterns = [re.escape(name).replace(r"\*", "[^/]*") for name in names]
+    files = [path.relative_to(measure.FIGURES) for path in measure.FIGURES.rglob("*.*")]
+    for path in files:
+        if "make" in path.parts or "__pycache__" in path.parts or path.name == "README.md":
+            continue
+        name = path.as_posix()
+        assert any(re.fullmatch(pattern, name) for pattern in patterns), name
+        if path.suffix == ".csv":
+            assert path.with_suffix(".json") in files, name
+
+
+def test_every_table_names_the_script_that_makes_it() -> None:
+    for path in sorted(measure.DATA.glob("*.json")):
+        about = json.loads(path.read_text(encoding="utf-8"))
+        script = measure.FIGURES.parent / about["script"]
+        assert script.is_file(), path.name
+        source = script.read_text(encoding="utf-8")
+        parts = path.stem.split("-")
+        stems = ["-".join(parts[:end]) for end in range(1, len(parts) + 1)]
+        assert any(f'"{stem}"' in source for stem in stems), path.name
+
+
+def test_a_small_run_leaves_the_table_and_notes_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n")
+    path.with_suffix(".json").write_text('{"device": "cpu"}')
+    measure.note_small(path, pd.DataFrame({"a": [3], "b": [4], "new": [5]}), "make/t.py")
+    about = json.loads(path.with_suffix(".json").read_text())
+    assert path.read_text() == "a,b\n1,2\n"
+    assert {"device", "script", "last_small_run"} == set(about)
+    with pytest.raises(ValueError, match=r"make/t\.py does not give \['b'\] of t\.csv"):
+        measure.note_small(path, pd.DataFrame({"a": [3]}), "make/t.py")
+
+
+def test_what_is_kept_is_of_the_same_conditions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made: list[object] = []
+
+    def entry(value: object) -> object:
+        made.append(value)
+        return {"value": np.float64(1.5)}
+
+    about = {"prompts": "abc", "created": "today"}
+    first = measure.Kept("t", about)
+    assert first.get((1, "a"), partial(entry, 1)) == {"value": 1.5}
+    first.path.write_text(first.path.read_text() + '{"half a l')  # killed
+    again = measure.Kept("t", about | {"created": "later"})
+    assert again.get((1, "a"), partial(entry, 2)) == {"value": 1.5}
+    assert measure.Kept("t", about | {"prompts": "x"}).get((1, "a"), partial(entry, 3))
+    assert made == [1, 3]
+    again.done()
+    assert not again.path.exists()
+
+
+def test_ways_take_turns_and_the_first_turn_does_not_count() -> None:
+    order: list[str] = []
+    times = itertools.count()
+    ways = {name: partial(order.append, name) for name in "ab"}
+    found = measure.interleaved(ways, 2, clock=lambda: float(next(times)))
+    assert order == ["a", "b"] * 3
+    assert {name: len(each) for name, each in found.items()} == {"a": 2, "b": 2}
+
+
+@pytest.mark.sweep(16)
+@pytest.mark.parametrize("sampling", [None, GUMBEL])
+@pytest.mark.parametrize("over_batch", [False, True])
+@pytest.mark.parametrize(
+    ("drafter", "batch_size"),
+    [(TreeDrafter(3, 2, 2), 10), (TreeDrafter(3, 2, 2), 4), (TreeDrafter(7, 1, 1), 10)],
+)
+def test_a_replay_is_the_engine(
+    drafter: TreeDrafter, batch_size: int, over_batch: bool, sampling: SamplingParams | None
+) -> None:
+    """Every round: who is in it, and what each row gains. With four rows, they are refilled."""
+    check_replay(drafter, drafter.grown(), batch_size, over_batch, sampling=sampling)
+
+
+@pytest.mark.parametrize("max_wait", [None, 2])
+def test_a_replay_of_chains_is_the_engine(max_wait: int | None) -> None:
+    check_replay("model", 5, 4, True, max_wait=max_wait)
+
+
+def check_replay(
+    drafter: str | TreeDrafter,
+    drafts: int,
+    batch_size: int,
+    over_batch: bool,
+    max_wait: int | None = None,
+    **run: Any,
+) -> None:
+    pair, prompts = make_pair("llama"), make_prompts()
+    run |= {"batch_size": batch_size, "max_new_tokens": BUDGET}
+    table, result = replay.draft_everywhere(pair, prompts, drafter, drafts, **run)
+    k = 3 if over_batch or isinstance(drafter, TreeDrafter) else drafts
+    chosen: Any = "everything"
+    if over_batch:
+        chosen = sv.selector("tetris", extra=drafts - k, max_wait=max_wait)
+    found = generate(
+        pair, prompts, drafter=drafter, num_draft_tokens=k, selector=chosen, record=True, **run
+    )
+    assert found.tokens == result.tokens
+    rows = found.trace.rows
+    queue = np.arange(len(prompts))[None]
+    options = {"over_batch": over_batch, "max_wait": max_wait}
+    replayed = list(replay.replay(table, queue, k, batch_size, **options))
+    assert len(replayed) == rows["round"].max() + 1
+    for number, (texts, _, gained) in enumerate(replayed):
+        of_round = rows["round"] == number
+        engine = zip(rows["request"][of_round], rows["gained"][of_round], strict=True)
+        mine = zip(texts[texts >= 0], gained[texts >= 0], strict=True)
+        assert sorted(mine) == sorted(engine)
+
+
+def table_of(rng: np.random.Generator, texts: int, nodes: int) -> replay.Drafts:
+    lengths = rng.integers(3, 12, texts)
+    size = int(lengths.sum())
+    right = rng.random((size, nodes)) < 0.6
+    reached = np.concatenate([np.zeros((size, 1), int), np.cumprod(right, 1).cumsum(1)], 1)
+    scores = np.log(rng.random((size, nodes))).cumsum(1)
+    return replay.Drafts(np.cumsum([0, *lengths]), scores, reached)
+
+
+def plain_replay(
+    table: replay.Drafts, queue: list[int], nodes: int, batch_size: int
+) -> list[list[tuple[int, int]]]:
+    """Rows one after the other, N * b best drafts of the batch by a sort."""
+    waiting = list(queue)
+    found = []
+    places = [waiting.pop(0) for _ in range(min(batch_size, len(waiting)))]
+    rows = [[text, int(table.offsets[text])] for text in places]
+    while rows:
+        drafts = [
+            (-table.scores[place, j], j, number)
+            for number, (_, place) in enumerate(rows)
+            for j in range(table.nodes)
+        ]
+        counts = [0] * len(rows)
+        for _, _, number in sorted(drafts)[: nodes * len(rows)]:
+            counts[number] += 1
+        said = []
+        for row, count in zip(rows, counts, strict=True):
+            left = int(table.offsets[row[0] + 1]) - row[1]
+            gain = min(int(table.reached[row[1], count]) + 1, left)
+            row[1] += gain
+            said.append((row[0], gain))
+        found.append(said)
+        kept = []
+        for row in rows:
+            if row[1] < table.offsets[row[0] + 1]:
+                kept.append(row)
+            elif waiting:
+                text = waiting.pop(0)
+                kept.append([text, int(table.offsets[text])])
+        rows = kept
+    return found
+
+
+def test_lanes_with_queues_are_plain_loops() -> None:
+    rng = np.random.default_rng(0)
+    table = table_of(rng, 9, 5)
+    queues = rng.integers(0, 9, (3, 14))
+    expected = [plain_replay(table, queue.tolist(), 2, 4) for queue in queues]
+    replayed = list(replay.replay(table, queues, 2, 4, over_batch=True))
+    assert len(replayed) == max(map(len, expected))
+    for number, (texts, _, gained) in enumerate(replayed):
+        for lane, rounds in enumerate(expected):
+            is_row = texts[lane] >= 0
+            mine = zip(texts[lane][is_row].tolist(), gained[lane][is_row].tolist(), strict=True)
+            assert list(mine) == (rounds[number] if number < len(rounds) else [])
+
+
+def test_requests_and_rounds_are_counted_as_in_a_plain_loop() -> None:
+    table = table_of(np.random.default_rng(3), 8, 4)
+    queue = np.random.default_rng(4).integers(0, 8, (1, 16))
+    found = selection.outcome(table, queue, 4, 2, 2, None)
+    rounds = plain_replay(table, queue[0].tolist(), 2, 4)
+    full = [each for each in rounds if len(each) == 4]
+    tokens = sum(gain for each in full for _, gain in each)
+    assert found["tokens_per_round"] == tokens / (4 * len(full))
+    assert found["success_rate"] == (tokens - 4 * len(full)) / (2 * 4 * len(full))
+    static = plain_replay(table, queue[0, :4].tolist(), 2, 4)
+    assert found["static_rounds"] == len(static)
+
+
+def test_halves_are_joined_in_the_order_of_the_texts() -> None:
+    table = table_of(np.random.default_rng(1), 7, 3)
+    joined = trees.join_halves([table.texts(half) for half in calibration.halves(7)])
+    for name in ("offsets", "scores", "reached"):
+        assert np.array_equal(getattr(joined, name), getattr(table, name))
+
+
+def test_the_fitted_curve_is_the_one_that_made_the_data() -> None:
+    rng = np.random.default_rng(0)
+    log_q = np.log(rng.uniform(0.02, 0.98, (40_000, 1)))
+    logits = log_q - np.log(-np.expm1(log_q))
+    right = rng.random((40_000, 1)) < 1 / (1 + np.exp(-(0.7 + 1.4 * logits)))
+    reached = np.concatenate([np.zeros((40_000, 1), int), right.astype(int)], 1)
+    table = replay.Drafts(np.array([0, 40_000]), log_q, reached)
+    assert calibration.fit_curves(table)[0] == pytest.approx((0.7, 1.4), abs=0.06)
+
+
+def test_a_fitted_tree_is_the_best_of_brute_force() -> None:
+    rng = np.random.default_rng(2)
+    observed = [tuple(rng.integers(0, 2, rng.integers(0, 4)).tolist()) for _ in range(60)]
+    paths = [path for n in (1, 2, 3) for path in itertools.product(range(2), repeat=n)]
+
+    def accepted(chosen: Any) -> int:
+        """The prefixes of what was observed that a tree has, with all before them."""
+        held = set(chosen)
+        total = 0
+        for path in observed:
+            length = 0
+            while length < len(path) and path[: length + 1] in held:
+                length += 1
+            total += length
+        return total
+
+    best = max(accepted(chosen) for chosen in itertools.combinations(paths, 4))
+    assert accepted(trees.fit_paths(observed, 4)) == best
+
+
+def lane_of(spans: np.ndarray) -> sv.Result:
+    """A lane of one request, which the last of its rounds ends."""
+    rounds = len(spans)
+    return sv.Result(
+        tokens=[[1] * rounds],
+        texts=[""],
+        meta={},
+        rounds={"batch": np.ones(rounds, np.int32)},
+        rows={
+            "round": np.arange(rounds),
+            "request": np.zeros(rounds, np.int32),
+            "finished": (np.arange(rounds) == rounds - 1).astype(np.uint8),
+        },
+        prompts=[[1]],
+        budgets=[rounds],
+        spans_ms=spans,
+    )
+
+
+def spans_of(lane: int, times: float = 1.0) -> np.ndarray:
+    """Spans of one of two lanes that alternate, as in test_timeline, so many times as long."""
+    table = planned(6)
+    own = table[table["lane"] == lane].sort_values(["round", "start_ms"], kind="stable")
+    return times * own[["start_ms", "stop_ms"]].to_numpy().reshape(6, 5, 2)
+
+
+def on_a_clock() -> sv.Result:
+    lanes = tuple(lane_of(spans_of(lane)) for lane in (0, 1))
+    whole = vars(lane_of(np.zeros((0, 5, 2))))
+    return sv.Result(**(whole | {"lanes": lanes, "tokens": [[1] * 12]}))
+
+
+def test_lanes_on_known_clocks_give_known_figures() -> None:
+    result = on_a_clock()
+    # The first round of each lane is not steady, because its prompt enters there.
+    for lane in result.lanes:
+        assert overlap.sides(lane) == pytest.approx(np.tile([T, V], (5, 1)))
+    assert overlap.steps(result) == pytest.approx([V] * 9)
+    ends = [V * 12 + T, V * 11 + T]
+    assert sorted(overlap.latency_s(result), reverse=True) == pytest.approx(
+        [end / 1e3 for end in ends]
+    )
+    one, half = lane_of(spans_of(0, 1.5)), lane_of(spans_of(0, 3.0))
+    found = overlap.gains({"two": [result], "one": [one], "half": [half]})
+    assert found["published_gain"] == pytest.approx(2 * found["gain"])
+    assert found["one_p99_s"] == pytest.approx(overlap.latency_s(one).max())
+
+
+@pytest.mark.parametrize(("rows", "k", "extra"), [(4, 3, 2), (7, 1, 4), (1, 5, 1), (32, 5, 4)])
+def test_spread_drafts_are_as_many(rows: int, k: int, extra: int) -> None:
+    lengths = packing.spread(rows, k, extra)
+    assert sum(lengths) == k * rows
+    assert 0 <= min(lengths) <= max(lengths) <= k + extra
+
+
+def test_each_way_to_move_is_timed() -> None:
+    table, _ = moves.moves([2, 3], [16], repetitions=1)
+    assert (table.filter(like="_ms") > 0).all(axis=None)
+    one_slot = 2 * 48 * 4 * 2 * 14  # heads, depth, bytes, keys and values, layers
+    assert table["mbytes"].tolist() == pytest.approx([6 * one_slot / 1e6, 12 * one_slot / 1e6])
+
+
+def test_exact_couplings_are_at_no_distance() -> None:
+    pair, run = make_pair("llama"), {"max_new_tokens": 6, "seed": 3}
+    typical = sv.SamplingParams(1.0, coupling="typical")
+    assert couplings.distance(pair, make_prompts(), sv.SamplingParams(1.0), **run) == 0
+    assert 0 < couplings.distance(pair, make_prompts(), typical, **run) < 1
+
+
+def test_what_loses_the_distribution_is_told_from_what_does_not() -> None:
+    table, _ = biases.biases(2)
+    assert table["lossless"].tolist() == [True, False, True, False, True, True, False]
+    assert math.isclose(table["total_variation_max"].max(), 0.1824, rel_tol=0.01)
