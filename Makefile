@@ -20,11 +20,13 @@ SHARE ?= 1
 NBVAL = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope --nbval
 CORE_NOTEBOOKS := $(wildcard notebooks/0[0-3]_*.ipynb)
 NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
+# All but those that need a GPU, an older checkout, a library of their own, or that draw.
+SCRIPTS = $(filter-out measure replay corpus beside openvino pictures,$(basename $(notdir $(wildcard figures/make/*.py))))
 # Linux only; elsewhere a notebook may take all cores.
 TWO_CORES = $(shell command -v taskset > /dev/null && echo taskset -c 0,1)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test lowest unit browser programs nightly fuzz soak lint types check-notebooks time-notebooks planted notebooks figures course bench survey agreement families paint js licences wheel clean
+.PHONY: help lab demo test lowest unit browser programs nightly fuzz soak lint types check-notebooks time-notebooks planted notebooks figures scripts course bench families paint js licences wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -90,21 +92,17 @@ notebooks: $(READY) ## run all notebooks again, in order, and save their outputs
 	  --ExecutePreprocessor.record_timing=False --ExecutePreprocessor.store_widget_state=False $(NOTEBOOKS)
 
 figures: $(READY) ## draw the figures again
-	$(BIN)/specviz study figures --out figures
-	$(BIN)/specviz study schematics --out figures/schematics
+	$(BIN)/python figures/make/pictures.py
 	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
 
 course: $(READY) ## draw the map of the course from notebooks/course.csv
 	PYTHONPATH=tests $(BIN)/python -m course_map
 
 bench: $(READY) ## measure all strategies and baselines on this machine; goes on where it was interrupted
-	$(BIN)/specviz bench --max-new-tokens 64 128 --limit 64 --turns 60 --out figures/data --report runs/bench.html
+	$(BIN)/python figures/make/bench.py bench
 
-survey: $(READY) ## run every strategy, valid or not: what is right, wasted and wrong
-	$(BIN)/specviz study survey --limit 32 --out figures/data/survey.csv
-
-agreement: $(READY) ## compare the valid strategies with decoding alone; SPEC_BENCH=question.jsonl for SpecBench's prompts
-	$(BIN)/specviz study agreement --out figures/data/agreement-float32.csv $(if $(SPEC_BENCH),--spec-bench $(SPEC_BENCH))
+scripts: $(READY) ## try every script of figures/make at a small size; takes half an hour
+	@for each in $(SCRIPTS); do $(BIN)/python figures/make/$$each.py --small || exit 1; done
 
 families: $(READY) ## build every family of causal LMs tiny, decode with it, and write docs/models.md and its table; takes half an hour
 	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m families
