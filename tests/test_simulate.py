@@ -20,9 +20,9 @@ from specviz.simulation import (
     simulate,
     size_cluster,
 )
+from specviz.simulation.comparisons import TooSlowError
 from specviz.simulation.policy import STRATEGIES
 from specviz.simulation.serving import ROUTERS
-from specviz.simulation.studies import TooSlowError
 
 COSTS = Costs(
     schedule=1e-5,

@@ -15,8 +15,8 @@ from specviz.record.trace import Trace
 from specviz.servers.log import read_log
 from specviz.servers.traffic import replay_traffic, unanswered
 from specviz.simulation import Acceptance, Policy, Workload, compare, size_cluster
+from specviz.simulation.comparisons import TooSlowError
 from specviz.simulation.inputs import Inputs
-from specviz.simulation.studies import TooSlowError
 from specviz.simulation.tables import MAX_DEPTH
 from specviz.util.files import check_writable, is_file, save_measured
 from specviz.util.validate import quoted_path, require_int, require_ints, require_positive

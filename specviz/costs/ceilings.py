@@ -10,13 +10,13 @@ import pandas as pd
 
 from specviz.costs.shapes import Numbers
 from specviz.util.files import is_file
-from specviz.util.validate import quoted_path, require_path, short, shown_path
+from specviz.util.validate import quoted_path, require_path, short
 
 Points = tuple[tuple[float, float], ...]
 COLUMNS = ("quantity", "dtype", "rows", "bytes", "seconds", "rate")
 CPU_TABLE = Path(__file__).with_name("ceilings-cpu.csv")  # of two CPU cores
 REQUIRED_QUANTITIES = ("copy", "read", "matmul", "launch")
-_REMEDY = "pass a table that specviz study ceilings wrote"
+_REMEDY = "pass a table that figures/make/ceilings.py wrote"
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class Ceilings:
             measured = ", ".join(self.matmul) or "nothing"
             raise ValueError(
                 f"dtype must be a measured one ({measured}), got {short(dtype)}; "
-                "measure it with specviz study ceilings --dtypes"
+                "measure it with figures/make/ceilings.py"
             )
         return _interpolate(self.matmul[dtype], rows)
 
     @classmethod
     def from_table(cls, table: pd.DataFrame, device: str = "") -> "Ceilings":
-        """Return the ceilings of a table with the columns of `measure_ceilings`.
+        """Return the ceilings of a table of measurements, with the columns COLUMNS.
 
         Raises:
             ValueError: a column or a quantity is missing, or a rate is not a number above 0.
@@ -110,7 +110,7 @@ class Ceilings:
 
     @classmethod
     def load(cls, path: str | Path) -> "Ceilings":
-        """Return the ceilings of a CSV file that `specviz study ceilings` wrote.
+        """Return the ceilings of a CSV file that figures/make/ceilings.py wrote.
 
         The device's name comes from the JSON file next to it, or else from the file's own name.
 
@@ -122,7 +122,7 @@ class Ceilings:
         if not is_file(path):
             raise FileNotFoundError(
                 f"ceilings must be a file, got {quoted_path(path)}, which does not exist; "
-                f"measure them with specviz study ceilings --out {shown_path(path)}"
+                "measure them with figures/make/ceilings.py"
             )
         try:
             table = pd.read_csv(path)

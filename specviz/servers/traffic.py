@@ -23,8 +23,8 @@ from specviz.costs.rounds import ServingCosts
 from specviz.record.schema import Array
 from specviz.servers.log import ServedRequest, ServerLog
 from specviz.simulation.acceptance import Acceptance
+from specviz.simulation.comparisons import compare
 from specviz.simulation.policy import Policy
-from specviz.simulation.studies import compare
 from specviz.simulation.tables import UNIT, AcceptanceTable
 from specviz.simulation.workload import Workload
 

@@ -9,10 +9,10 @@ simulate(workload, Policy("exspec", window=32), costs, devices=4).summary()
 
 from specviz.costs.rounds import Costs
 from specviz.simulation.acceptance import Acceptance
+from specviz.simulation.comparisons import Sizing, compare, latency_under_load, size_cluster
 from specviz.simulation.policy import Policy, Tetris, Threshold
 from specviz.simulation.result import Simulation
 from specviz.simulation.serving import simulate
-from specviz.simulation.studies import Sizing, compare, latency_under_load, size_cluster
 from specviz.simulation.tables import AcceptanceTable, replay
 from specviz.simulation.workload import Workload
 
