@@ -31,9 +31,9 @@ def missing(patterns: list[str], text: str) -> list[str]:
 
 
 def opens_with_a_promise(notebook: NotebookNode) -> list[str]:
-    """What the reader will be able to do, in minutes, what it needs, and the page of notation."""
+    """What the reader will be able to do, in minutes, what it needs, and the letters."""
     promise = [r"^# \S", r"After this notebook you can", r"[Ii]t takes\b.* \d+ minutes"]
-    return missing([*promise, r"\bneeds\b", r"\]\(\.\./docs/notation\.md"], prose(notebook)[0])
+    return missing([*promise, r"\bneeds\b", r"\]\(\.\./docs/glossary\.md#letters"], prose(notebook)[0])
 
 
 def ends_with_a_summary(notebook: NotebookNode) -> list[str]:
@@ -152,7 +152,7 @@ def test_notebook(path, check):
 OPENING = (
     "# Title\n\n**After this notebook you can** do it.\n\n**It takes** about 20 minutes: 5 for the "
     "core, 3 for the optional part, 12 for the exercises, and needs no GPU. "
-    "[notation](../docs/notation.md)"
+    "[notation](../docs/glossary.md#letters)"
 )
 EXERCISES = "## Exercises\n\n" + "\n\n".join(
     f"**{number}. {kind}** ●●○ (4 minutes). What?\n\n"
@@ -173,7 +173,7 @@ BROKEN = (
     (opens_with_a_promise, "After this notebook you can", "This notebook is about how to"),
     (opens_with_a_promise, "about 20 minutes", "a while"),
     (opens_with_a_promise, "needs no GPU", "is fun"),
-    (opens_with_a_promise, "notation.md", "glossary.md"),
+    (opens_with_a_promise, "#letters", "#words"),
     (ends_with_a_summary, "## Summary", "## Farewell"),
     (ends_with_a_summary, "**Next.** Another one.", ""),
     (has_prose_around_code, OPENING, ""),

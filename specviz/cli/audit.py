@@ -9,8 +9,6 @@ from specviz.prompts import load_prompts
 from specviz.util.files import check_writable, is_file
 from specviz.util.validate import quoted_path, shown_path
 
-BOTH = "one, or the reference's and the candidate's"
-
 
 def audit(
     *,
@@ -120,8 +118,18 @@ def _check(
     pairs: dict[str, tuple[object, ...]],
 ) -> None:
     """Raise ValueError or FileNotFoundError for what cannot be used together."""
+    from specviz.servers.protocol import check_url
+
+    for name, values in pairs.items():
+        if len(values) > len(urls) or (name == "concurrency" and not values):
+            raise ValueError(
+                f"--{name} must be one or two values, got {len(values)}; pass one, or the "
+                "reference's and the candidate's"
+            )
     for role, url in urls.items():
         path = files[role]
+        if url is not None:
+            check_url(f"{role}_url", url)
         if path is None and url is None:
             raise ValueError(f"--{role} or --{role}-url is needed; give one of them")
         if path is not None and url is not None:
@@ -135,6 +143,3 @@ def _check(
             raise FileNotFoundError(
                 f"--{name} {quoted_path(path)} is not a file; pass the path of a JSONL file"
             )
-    for name, values in pairs.items():
-        if len(values) > len(urls) or (name == "concurrency" and not values):
-            raise ValueError(f"--{name} must be {BOTH}, got {len(values)}; pass one or two")
