@@ -321,7 +321,7 @@ def test_the_command_prints_times_for_a_pair(tmp_path, capsys, monkeypatch):
     assert cli(command) == 0
     said = capsys.readouterr().out
     assert "speedup_high" in said
-    assert "this log cannot answer:\n- TETRIS" in said
+    assert "This log cannot answer:\n- TETRIS" in said
     conditions = json.loads(Path("found.json").read_text())
     assert (conditions["requests"], conditions["left_out"]) == (2, 1)
 

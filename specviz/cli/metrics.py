@@ -46,7 +46,6 @@ def metrics(
     require_int("max_new_tokens", max_new_tokens, maximum=MOST)
     roofline = device.load()
 
-    from specviz.generation.cost import Case
     from specviz.servers import read_page
 
     found = read_page(source, since=since, timeout_s=timeout)
@@ -55,6 +54,8 @@ def metrics(
         rates = counters.likely_rates
         choice = None
         if roofline is not None and rates is not None:
+            from specviz.generation.cost import Case
+
             case = Case(
                 roofline,
                 batch_sizes,

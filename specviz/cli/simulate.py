@@ -101,6 +101,8 @@ def simulate(
         sentences = []
         print_table(table[[name for name in SHOWN if name in table]])
     print_conditions(found)
+    if sentences:
+        print("\nThis log cannot answer:")
     for sentence in sentences:
         print(f"- {sentence}")
     if out is not None:
@@ -236,7 +238,7 @@ def simulate_log(
     table, found = replay_traffic(read, chosen, costs, seed=seed)
     if roofline is not None:
         found |= {"device": roofline.ceilings.device, "dtype": roofline.dtype}
-    return table, found, ["this log cannot answer:", *unanswered(read, max(drafts))]
+    return table, found, unanswered(read, max(drafts))
 
 
 def named_policies(
