@@ -37,7 +37,7 @@ class NamedRoofline:
                 nothing without shapes.
         """
         if self.shapes is None:
-            given = {"ceilings": self.ceilings, "dtype": self.dtype}
+            given: dict[str, object] = {"ceilings": self.ceilings, "dtype": self.dtype}
             given["captured"] = self.captured or None
             for name, value in given.items():
                 if value is not None:
