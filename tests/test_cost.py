@@ -14,9 +14,7 @@ from specviz.costs.ceilings import Ceilings
 from specviz.costs.memory import memory, peak_bytes
 from specviz.costs.roofline import Roofline
 from specviz.costs.shapes import named_pair
-from specviz.record.schema import PHASES
-from specviz.simulation.costs import Costs
-from specviz.studies.cost import Case, shapes_of
+from specviz.generation.cost import Case, shapes_of
 
 RATES = [0.8, 0.6, 0.5]
 MEASURED = """quantity,dtype,rows,bytes,seconds,rate
@@ -170,16 +168,3 @@ def test_one_model_alone_is_no_pair(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", "--target", "x"]) == 2
     said = "--target and --draft belong together; give both, or neither for the embedded pair"
     assert said in capsys.readouterr().err
-
-
-def test_a_case_of_nothing_says_why(case: Case) -> None:
-    with pytest.raises(ValueError, match="batch_sizes is empty; name at least one"):
-        Case(case.roofline, ())
-
-
-def test_a_simulation_takes_the_costs_as_they_are(case: Case) -> None:
-    """The names of its arguments, and costs that it can tabulate."""
-    table = Costs(**case.roofline.simulated(3)).table(rows=4, slots=600)
-    verify = table.phases[PHASES.index("verify")]  # (rows + 1, slots + 1)
-    assert verify[4, 600] == pytest.approx(case.roofline.verifying(4, 3, 600).seconds)
-    assert (np.diff(verify[4]) > 0).all()

@@ -33,7 +33,9 @@ def missing(patterns: list[str], text: str) -> list[str]:
 def opens_with_a_promise(notebook: NotebookNode) -> list[str]:
     """What the reader will be able to do, in minutes, what it needs, and the letters."""
     promise = [r"^# \S", r"After this notebook you can", r"[Ii]t takes\b.* \d+ minutes"]
-    return missing([*promise, r"\bneeds\b", r"\]\(\.\./docs/glossary\.md#letters"], prose(notebook)[0])
+    return missing(
+        [*promise, r"\bneeds\b", r"\]\(\.\./docs/glossary\.md#letters"], prose(notebook)[0]
+    )
 
 
 def ends_with_a_summary(notebook: NotebookNode) -> list[str]:

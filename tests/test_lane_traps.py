@@ -38,7 +38,7 @@ from specviz.simulation import Costs, Policy, Tetris, Workload, simulate
 from specviz.simulation.result import Simulation
 
 # V = 8 + b ms and t = 4 ms: the fixed part of a verification is above t, so splitting costs time.
-SPLITTING_COSTS = Costs(draft=4e-3, verify=lambda rows, slots: 8e-3 + 1e-3 * rows)
+SPLITTING_COSTS = Costs(draft=4e-3, verify=lambda rows, k, slots: 8e-3 + 1e-3 * rows)
 
 
 def served(rows: int, *, overlap: bool) -> Simulation:
@@ -260,7 +260,6 @@ def bimodal(requests: int) -> Workload:
         arrival_s=np.zeros((1, requests)),
         accepted=accepted,
         first=24 * np.arange(requests)[None],
-        longest=29,
         by_position=True,
         log_q=log_q,
     )

@@ -11,7 +11,7 @@ from conftest import make_prompts
 from tiny_run import TRACE
 
 import specviz as sv
-from specviz.costs.acceptance import realigned_rows
+from specviz.costs.acceptance import check_rates, realigned_rows
 from specviz.costs.against_floor import against_floor
 from specviz.costs.breakeven import (
     best_num_draft_tokens,
@@ -26,7 +26,7 @@ from specviz.costs.roofline import ACCEPTING, CHOOSING, Roofline
 from specviz.costs.shapes import ModelShape, named_pair
 from specviz.engine.strategies import Strategy
 from specviz.record.schema import PHASES
-from specviz.simulation import Costs
+from specviz.simulation.prices import Prices
 
 BANDWIDTH, RATE, LAUNCH = 1e9, 1e10, 1e-6
 CPU = Ceilings(
@@ -133,13 +133,15 @@ def test_floors_as_a_table() -> None:
     assert Floor().bound == "nothing"
 
 
-def test_a_simulation_takes_these_costs() -> None:
-    costs = Costs(**LINE.simulated(4))
-    assert costs.verify(5, 60) == LINE.verifying(5, 4, 60).seconds
-    assert costs.draft(5, 60) == LINE.drafting(5, 4, 60).seconds
-    assert costs.accept(5, 60) == LINE.accepting(5, 4).seconds
-    assert costs.prefill(2, 30) == LINE.prefill(2, 30).seconds
-    assert costs.move == pytest.approx((2 * sum(KV.values()) / BANDWIDTH) + 8 * LAUNCH / 1000)
+def test_a_simulation_looks_these_costs_up() -> None:
+    prices = Prices(LINE.phase_seconds, 4, 320)
+    exact = LINE.phase_seconds(5, 4, 60)
+    assert prices.of_round(5, 60) == pytest.approx([exact[phase] for phase in PHASES])
+    between = prices.of_round(5, 63)
+    ends = [prices.of_round(5, slots)[1] for slots in (60, 70)]
+    assert ends[0] < between[1] < ends[1]
+    assert prices.of_prefill(2, 30) == pytest.approx(LINE.prefill(2, 30).seconds)
+    assert prices.move_s == pytest.approx((2 * sum(KV.values()) / BANDWIDTH) + 8 * LAUNCH / 1000)
 
 
 def test_realigned_rows_are_those_that_gain_otherwise_than_the_longest() -> None:
@@ -262,30 +264,10 @@ def test_a_pool_is_charged_for_what_it_trades(pair: sv.Pair) -> None:
             lambda: against_floor(replace(TRACE, meta=TRACE.meta | {"dtype": "bfloat16"}), LINE),
             "dtype of the roofline must be the run's, 'bfloat16', got 'float32'",
         ),
-        (lambda: realigned_rows(3, []), r"rates must be numbers from 0 to 1, got \[\]"),
-        (lambda: realigned_rows(3, ["a"]), r"rates must be numbers from 0 to 1, got \['a'\]"),
-        (
-            lambda: realigned_rows(3, [0.5, 0.6]),
-            r"rates must not rise, got \[0.5, 0.6\]: a draft is accepted only with all before it",
-        ),
-        (lambda: LINE.simulated(-1), "num_draft_tokens must be an int >= 0, got -1"),
-        (
-            lambda: round_seconds(LINE.phase_seconds, 0, 1, 9),
-            "rows must be a finite number >= 1, got 0; pass at least 1",
-        ),
-        (
-            lambda: round_seconds(LINE.phase_seconds, 1, -1, 9),
-            "num_draft_tokens must be a finite number >= 0, got -1; pass at least 0",
-        ),
-        (
-            lambda: round_seconds(LINE.phase_seconds, 1, 1, float("nan")),
-            "slots must be a finite number >= 1, got nan",
-        ),
+        (lambda: check_rates([]), r"rates must be numbers from 0 to 1, got \[\]"),
+        (lambda: check_rates(["a"]), r"rates must be numbers from 0 to 1, got \['a'\]"),
+        (lambda: check_rates([0.5, 0.6]), r"rates must not rise, got \[0.5, 0.6\]"),
         (lambda: round_seconds(lambda b, k, t: {"verify": 0.0}, 1, 1, 9), "pass costs above 0"),
-        (
-            lambda: speculation(LINE.phase_seconds, 1, 9, 0),
-            "max_draft_tokens must be an int >= 1, got 0",
-        ),
         (
             lambda: best_num_draft_tokens(LINE.phase_seconds, 1, 9, [2]),
             r"rates must be numbers from 0 to 1, got \[2\]",

@@ -23,7 +23,6 @@ from specviz.engine.options import Options
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.selectors import SELECTORS, Everything, Selector, Threshold
 from specviz.engine.selectors.tetris import SCORES, largest, score_drafts
-from specviz.simulation import selection
 
 
 def test_the_registered_selectors_are_listed() -> None:
@@ -62,8 +61,6 @@ def test_the_largest_scores_are_those_of_brute_force(
     assert sum(found) == room
     assert tuple(found) in possible
     assert chance(tuple(found)) == pytest.approx(max(map(chance, possible)))
-    simulated = selection.largest(np.array([rows]), np.array([going_on]), np.array([capacity]))[0]
-    assert found == simulated.tolist()
 
 
 def test_scores_never_rise_along_a_row_and_only_one_kind_reads_the_draft() -> None:

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 import specviz as sv
 from specviz.engine.kv.layout import Columns
-from specviz.engine.strategies.scheduler import Scheduler
 from specviz.record.schema import DECISIONS, FALLBACKS
+from specviz.scheduling.scheduler import Scheduler
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,9 @@ from tiny_heads import pair_with
 
 import specviz as sv
 from specviz import metrics
-from specviz.cli.main import main as cli
-from specviz.simulation import Acceptance, Policy, Simulation, Workload
+from specviz.generation.tables import make_table
+from specviz.simulation import Policy, Simulation
 from specviz.simulation.tables import AcceptanceTable, replay
-from specviz.studies import tables
-from specviz.studies.tables import make_table, summarise
 
 DEPTH = 4
 BUDGET = 12
@@ -61,13 +59,7 @@ def drafted(
     return drafts, log_q, entropy
 
 
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize("positions", [tables.POSITIONS, 5])
-def test_drafts_at_every_position_are_those_of_a_plain_loop(
-    positions: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where the positions of a text are drafted in several parts."""
-    monkeypatch.setattr(tables, "POSITIONS", positions)
+def test_drafts_at_every_position_are_those_of_a_plain_loop() -> None:
     prompts = make_prompts()[:4]
     found = make_table(tiny(), prompts, DEPTH, max_new_tokens=BUDGET, progress=False)
     texts = sv.generate(tiny(), prompts, max_new_tokens=BUDGET, progress=False).tokens
@@ -200,7 +192,7 @@ def test_a_replay_of_a_selector_is_the_engines_run(
     assert trace is not None
     verified = trace.rows["verified"][trace.rows["gained"] > 0]
     assert len(set(verified.tolist())) > 1, "the same number of drafts in every row"
-    assert found.totals.verified_tokens.sum() == verified.sum()
+    assert found.rounds["verified_tokens"].sum() == verified.sum()
 
 
 @pytest.mark.slow
@@ -228,8 +220,7 @@ def of_embedded(pair: sv.Pair) -> AcceptanceTable:
 def check_same_rounds(trace: sv.Trace | None, table: AcceptanceTable) -> Simulation:
     assert trace is not None
     found = replay(table, Policy.of(trace.meta))
-    assert found.series is not None
-    rounds, expected = found.series, metrics.rounds(trace)
+    rounds, expected = found.rounds, metrics.rounds(trace)
     assert rounds["rows"].tolist() == expected["batch_rows"].tolist()
     assert rounds["gained_tokens"].tolist() == expected["gained_tokens"].tolist()
     assert rounds["slots"].tolist() == expected["cache_slots"].tolist()
@@ -274,9 +265,6 @@ def test_survival_counts_positions_with_tokens_left() -> None:
     # Two texts, of three tokens and of one; two drafts.
     assert made.left.tolist() == [3, 2, 1, 1]
     assert made.survival().tolist() == [0.5, 0.5]
-    entries = summarise(made)
-    assert entries["depth"].tolist() == [1, 2]
-    assert entries["mean_q"].tolist() == pytest.approx([0.5, 0.5])
     deep = replace(
         small(accepted=[1, 0, 1, 0]),
         **{name: np.zeros((4, 4), np.float32) for name in ("log_q", "entropy")},
@@ -295,12 +283,6 @@ def small(accepted: tuple[int, ...] | list[int] = (2, 0, 1, 0)) -> AcceptanceTab
         accepted=np.array(accepted, np.int8),
         meta={"target": "hand-made"},
     )
-
-
-def test_workloads_of_a_table_are_not_joined() -> None:
-    by_round = Workload.given([4, 2], [3, 1], Acceptance.geometric(0.5))
-    with pytest.raises(ValueError, match="workloads must accept by round to be joined"):
-        Workload.joined([by_round, small().workload()])
 
 
 def test_a_saved_table_is_the_same(tmp_path: Path) -> None:
@@ -349,7 +331,6 @@ def test_a_file_that_holds_no_table_is_refused(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"drafts": [[1, 2]]}, "drafts must be a int32 array of 2 dimensions"),
         ({"accepted": np.zeros(4)}, "accepted must be a int8 array of 1 dimensions"),
         ({"offsets": np.array([0, 4])}, "offsets must have one entry more than prompt_tokens"),
         ({"offsets": np.array([0, 4, 4])}, "offsets must rise from 0 to the number"),
@@ -377,8 +358,6 @@ def test_columns_that_do_not_fit_are_refused(changes: dict[str, Any], message: s
         (lambda: make_table(tiny(), [[1]], 1000), "depth must be at most 127, got 1000"),
         (lambda: make_table(tiny(), []), r"prompts=\[\] is empty"),
         (lambda: replay(small(), Policy(num_draft_tokens=3)), "policy must draft at most as many"),
-        (lambda: small().workload(0), "requests must be an int >= 1, got 0"),
-        (lambda: small().workload(3, seed=-1), "seed must be an int >= 0, got -1"),
     ],
 )
 def test_bad_arguments_are_refused(call: Callable[[], object], message: str) -> None:
@@ -390,18 +369,5 @@ def test_a_text_at_the_models_last_position_is_refused() -> None:
     longest = tiny().max_positions
     assert longest is not None
     prompt = [5] * (longest - 6)
-    with pytest.raises(ValueError, match=r"depth must leave a text of .*, got 5; pass less"):
+    with pytest.raises(ValueError, match="positions"):
         make_table(tiny(), [prompt], 5, max_new_tokens=2, progress=False)
-
-
-@pytest.mark.slow
-def test_the_command_writes_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "table.safetensors"
-    command = ["study", "tables", "--limit", "2", "--depth", "3", "--max-new-tokens", "8"]
-    assert cli([*command, "--out", str(path)]) == 0
-    said = capsys.readouterr().out
-    assert "survival" in said
-    assert str(path) in said
-    made = AcceptanceTable.load(path)
-    assert (made.depth, len(made.prompt_tokens)) == (3, 2)
-    assert made.meta["max_new_tokens"] == 8

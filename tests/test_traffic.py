@@ -14,6 +14,7 @@ from conftest import make_pair, make_prompts
 
 import specviz as sv
 from specviz.cli.main import main as cli
+from specviz.generation.tables import make_table
 from specviz.servers import (
     ServedRequest,
     ServerLog,
@@ -21,11 +22,9 @@ from specviz.servers import (
     measured_acceptance,
     read_log,
 )
-from specviz.servers.traffic import missing_drafts
+from specviz.servers.traffic import replay_traffic, unanswered
 from specviz.simulation import AcceptanceTable, Policy, Tetris, Workload, replay, simulate
-from specviz.studies import traffic as traffic_study
-from specviz.studies.tables import make_table
-from specviz.studies.traffic import UNIT, replay_traffic, unanswered
+from specviz.simulation.tables import UNIT
 
 DATA = Path(__file__).parent / "data" / "servers"
 K = 3
@@ -106,7 +105,7 @@ def test_replays_at_a_smaller_k_bracket_the_truth(strategy, num_draft_tokens):
 def test_a_table_of_a_log_has_no_q_and_says_so(tmp_path):
     low = acceptance_tables(logged()).low
     policy = Policy("inplace", 4, 1, selector=Tetris(1))
-    with pytest.raises(ValueError, match=r"selector must do without q .* `specviz study tables`"):
+    with pytest.raises(ValueError, match="selector must do without q"):
         replay(low, policy)
     low.save(tmp_path / "table")
     again = AcceptanceTable.load(tmp_path / "table")
@@ -143,8 +142,6 @@ def test_histograms_become_probabilities_and_a_smaller_k_cuts_them():
         measured_acceptance(log).probabilities, [[0.25, 0.5, 0.25], [0, 0, 1]]
     )
     np.testing.assert_allclose(measured_acceptance(log, 1).probabilities, [[0.25, 0.75], [0, 1]])
-    assert missing_drafts(log) == 0
-    assert missing_drafts(ServerLog((ServedRequest((1, 2, 1), 6),), 0)) == 0.25
 
 
 def test_answers_of_vllm():
@@ -229,9 +226,9 @@ def record_of_aiperf(path, lengths):
 @pytest.mark.parametrize("value", ["Infinity", "1e300"])
 def test_an_infinite_length_of_aiperf_is_refused(tmp_path, capsys, name, value):
     path = record_of_aiperf(tmp_path / "log.jsonl", f'{{"{name}": {{"value": {value}}}}}')
-    assert cli(["study", "traffic", str(path)]) == 2
+    assert cli(["simulate", "--log", str(path)]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("specviz study traffic: line 1 of ")
+    assert said.startswith("specviz simulate: line 1 of ")
     assert "the statistics cannot be used" in said
 
 
@@ -269,12 +266,18 @@ def test_files_that_are_no_logs_are_refused(tmp_path, text, why):
         read_log(path)
 
 
-def test_the_study_compares_policies_with_both_ends():
-    table, found = replay_traffic(logged(), [4], [1, 2, 3, 9], progress=False)
+def policies(names: tuple[str, ...], drafts: list[int]) -> list[Policy]:
+    found = [Policy("autoregressive", 4)]
+    return found + [Policy(name, 4, k, window=16) for name in names for k in drafts]
+
+
+def test_policies_are_compared_at_both_ends():
+    asked = policies(("inplace", "eqspec", "exspec"), [1, 2, 3, 9])
+    table, found = replay_traffic(logged(), asked)
     assert found["requests"] == len(logged().requests)
     assert (
         table["policy"].tolist()
-        == ["autoregressive"] + ["inplace"] * 3 + ["eqspec"] * 3 + ["exspec"] * 3
+        == ["autoregressive"] + ["inplace"] * 3 + ["eqspec"] * 3 + ["exspec:window=16"] * 3
     )
     plain = table.iloc[0]
     assert plain["tokens_per_round_low"] == plain["tokens_per_round_high"] == 1
@@ -286,11 +289,13 @@ def test_the_study_compares_policies_with_both_ends():
     assert own["tokens_per_round_low"] == pytest.approx(tokens / rounds)
     assert own["tokens_per_round_low"] == pytest.approx(gained, abs=0.3)
     assert (table["tokens_per_round_low"] <= table["tokens_per_round_high"]).all()
+    with pytest.raises(ValueError, match="num_draft_tokens must have a K that the log drafted"):
+        replay_traffic(logged(), policies(("inplace",), [9]))
 
 
 def test_a_log_without_order_draws_the_rounds_of_a_request():
     log = read_log(DATA / "sglang.jsonl")
-    table, _ = replay_traffic(log, [1], [3], ["inplace"], progress=False)
+    table, _ = replay_traffic(log, [Policy("autoregressive", 1), Policy("inplace", 1, 3)])
     drawn = Workload.given([20, 9, 7], [105, 3, 3], measured_acceptance(log), seed=0)
     wanted = simulate(drawn, Policy("inplace", 1, 3), UNIT).own_rounds.sum()
     assert table["tokens_per_round_low"][1] == pytest.approx(111 / wanted)
@@ -309,32 +314,22 @@ def test_what_a_log_cannot_answer_is_said():
     )  # fmt: skip
 
 
-def test_the_command_prints_times_for_a_pair_and_saves_a_table(tmp_path, capsys, monkeypatch):
+def test_the_command_prints_times_for_a_pair(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    command = ["study", "traffic", str(DATA / "vllm.jsonl"), "--num-draft-tokens", "1", "3"]
-    command += ["--batch-sizes", "2", "--shapes", "qwen3-8b/0.6b", "--table", "low.safetensors"]
-    assert cli([*command, "--out", "found.csv"]) == 0
+    command = ["simulate", "--log", str(DATA / "vllm.jsonl"), "--num-draft-tokens", "1", "3"]
+    command += ["--batch-sizes", "2", "--shapes", "qwen3-8b/0.6b", "--out", "found.csv"]
+    assert cli(command) == 0
     said = capsys.readouterr().out
     assert "speedup_high" in said
     assert "This log cannot answer:\n- TETRIS" in said
-    assert "low.safetensors" in said
-    assert AcceptanceTable.load("low.safetensors").depth == 3
     conditions = json.loads(Path("found.json").read_text())
     assert (conditions["requests"], conditions["left_out"]) == (2, 1)
-
-
-def test_a_log_that_has_no_table_is_refused_before_it_is_replayed(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(traffic_study, "replay_traffic", lambda *_, **__: pytest.fail("replayed"))
-    command = ["study", "traffic", str(DATA / "sglang.jsonl"), "--table", str(tmp_path / "low")]
-    assert cli(command) == 2
-    assert "log must hold the rounds of a request in order" in capsys.readouterr().err
 
 
 def test_a_log_is_not_replaced_with_what_is_written(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     content = (DATA / "vllm.jsonl").read_bytes()
     Path("requests.json").write_bytes(content)
-    for option in (["--out", "requests.csv"], ["--table", "./requests.json"]):
-        assert cli(["study", "traffic", "requests.json", *option]) == 2
-        assert "log='requests.json' would be replaced" in capsys.readouterr().err
-        assert Path("requests.json").read_bytes() == content
+    assert cli(["simulate", "--log", "requests.json", "--out", "requests.csv"]) == 2
+    assert "requests.json' would be replaced" in capsys.readouterr().err
+    assert Path("requests.json").read_bytes() == content

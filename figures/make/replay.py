@@ -20,6 +20,7 @@ from specviz.engine.selectors import Selector
 from specviz.engine.selectors.tetris import score_round
 from specviz.engine.state import State
 from specviz.record.schema import Array
+from specviz.scheduling.selection import largest
 
 MOST_NODES = 64  # drafts of a tree that are kept
 
@@ -157,7 +158,11 @@ def replay(
             scores = table.scores[safe]
             if max_wait is not None:
                 scores[waited >= max_wait, 0] = np.inf
-            verified = largest(scores, working, nodes * working.sum(1))
+            # A draft without a chance comes before rows that are gone.
+            scores = np.maximum(scores, np.finfo(scores.dtype).min)
+            scores[~working] = -np.inf
+            most = nodes * working.sum(1, keepdims=True)
+            verified = largest(scores, working[:, :, None], most)
         waited = np.where(verified > 0, 0, waited + 1)
         left = table.offsets[texts + 1] - places
         gained = np.minimum(table.reached[safe, verified] + 1, left) * working
@@ -170,27 +175,6 @@ def replay(
         texts = np.where(is_free, entering, texts)
         places = np.where(is_free, table.offsets[texts], places)
         waited[is_free] = 0
-
-
-def largest(scores: Array, working: Array, capacity: Array) -> Array:
-    """Return how many scores of each row are among the largest of its batch, (L, b).
-
-    Where scores are equal, the earlier position comes first, and then the earlier row.
-
-    Args:
-        scores: (L, b, M).
-        working: (L, b), the rows that count.
-        capacity: (L,), how many scores are chosen in each batch.
-    """
-    lanes, rows, depth = scores.shape
-    lowest = np.finfo(scores.dtype).min  # a draft without a chance comes before rows that are gone
-    usable = np.where(working[:, :, None], np.maximum(scores, lowest), -np.inf)
-    # Position by position, all rows of one before the next: a stable sort keeps that order.
-    by_position = usable.transpose(0, 2, 1).reshape(lanes, depth * rows)
-    order = np.argsort(-by_position, axis=1, kind="stable")
-    chosen = np.zeros_like(order, dtype=bool)
-    chosen[np.arange(lanes)[:, None], order] = np.arange(depth * rows) < capacity[:, None]
-    return chosen.reshape(lanes, depth, rows).sum(1) * working
 
 
 def resampled(

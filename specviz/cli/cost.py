@@ -1,124 +1,109 @@
 """`specviz cost`: what a pair would cost on a device. Runs no model and loads no weights."""
 
-import argparse
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from specviz.cli.shared import DtypeName, print_table
 from specviz.costs.acceptance import check_rates
 from specviz.costs.ceilings import CPU_TABLE, Ceilings
-from specviz.costs.shapes import ModelShape, named_pair
+from specviz.costs.shapes import named_pair
 from specviz.engine.names import STRATEGY_NAMES, parse, require_known
-from specviz.studies.arguments import (
-    DTYPE_NAMES,
-    SHAPES,
-    add_target_and_draft,
-    check_counts,
-    check_model,
-    file_path,
-    integer,
-    number,
-)
-from specviz.studies.output import print_table
-from specviz.util.validate import require_choice, require_positive
-
-if TYPE_CHECKING:
-    from specviz.studies.cost import Case
-
-Shapes = tuple[ModelShape, ModelShape]
+from specviz.util.validate import require_int, require_ints, require_positive
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_target_and_draft(parser)
-    parser.add_argument("--shapes", metavar="NAME", help=f"instead of two models: {SHAPES}")
-    text = "a table of specviz study ceilings (that of two CPU cores, which comes with specviz)"
-    parser.add_argument("--ceilings", type=file_path, default=CPU_TABLE, metavar="CSV", help=text)
-    parser.add_argument("--dtype", default="float32", help="of weights and K/V (%(default)s)")
-    text = "rounds are replayed from CUDA graphs"
-    parser.add_argument("--captured", action="store_true", help=text)
-    text = "with options: exspec:window=64 (%(default)s)"
-    parser.add_argument("--strategy", default="inplace", help=text)
-    sizes = [1, 4, 8, 16, 32]
-    parser.add_argument("--batch-sizes", type=integer, nargs="+", default=sizes, metavar="B")
-    text = "(%(default)s)"
-    parser.add_argument("--num-draft-tokens", type=integer, default=5, metavar="K", help=text)
-    parser.add_argument("--prompt-tokens", type=integer, default=512, metavar="N", help=text)
-    parser.add_argument("--max-new-tokens", type=integer, default=128, metavar="N", help=text)
-    text = "acceptance at positions 1..K, for the speedup and the best K"
-    parser.add_argument("--rates", type=number, nargs="+", metavar="R", help=text)
-    text = "also print the largest B that fits into G gigabytes"
-    parser.add_argument("--memory-gb", type=number, metavar="G", help=text)
+def cost(
+    *,
+    target: str | None = None,
+    draft: str | None = None,
+    shapes: str | None = None,
+    ceilings: Path = CPU_TABLE,
+    dtype: DtypeName = "float32",
+    captured: bool = False,
+    strategy: str = "inplace",
+    batch_sizes: tuple[int, ...] = (1, 4, 8, 16, 32),
+    num_draft_tokens: int = 5,
+    prompt_tokens: int = 512,
+    max_new_tokens: int = 128,
+    rates: tuple[float, ...] = (),
+    memory_gb: float | None = None,
+) -> None:
+    """Compute what a pair costs on a measured device, without weights.
 
-
-def run(options: argparse.Namespace) -> None:
-    named = _named_shapes(options)
-    for role in ("target", "draft"):
-        check_model(role, getattr(options, role))
-    check_counts(options, "batch_sizes", "num_draft_tokens", "prompt_tokens", "max_new_tokens")
-    require_choice("dtype", options.dtype, DTYPE_NAMES)
-    if options.memory_gb is not None:
-        require_positive("memory_gb", options.memory_gb)
-    case = _case(options, named)
-    # Compute everything first: an error should leave no half output.
-    floors = case.floors()
-    paying = case.paying()
-    memory = case.memory()
-    largest = None if options.memory_gb is None else case.largest_batch(options.memory_gb)
-    where = f"on {case.roofline.ceilings.device} in {case.roofline.dtype}"
-    sizes = f"K = {case.num_draft_tokens}, T = {case.slots:g}"
-    print(f"\nThe least time of each phase: {case.how.name}, {sizes}, {where}\n")
-    print_table(floors)
-    print("\nBreak-even: the mean acceptance length, or the acceptance rate of each draft token\n")
-    print_table(paying)
-    print(f"\nMemory for {case.prompt_tokens} + {case.max_new_tokens} tokens a row\n")
-    print_table(memory)
-    if largest is not None:
-        print(f"\nThe largest B in {options.memory_gb:g} GB: {largest}")
-
-
-def _case(options: argparse.Namespace, named: Shapes | None) -> "Case":
-    """Make the case of the options. Raise ValueError or FileNotFoundError if it cannot be."""
-    ceilings = Ceilings.load(options.ceilings)
-    if options.rates is not None:
-        check_rates(options.rates)
-    name, strategy_options = parse(options.strategy)
-    require_known("strategy", STRATEGY_NAMES, name)
+    Args:
+        target: hub id or folder of the target (the embedded pair).
+        draft: hub id or folder of the draft.
+        shapes: instead of two models: qwen3-8b/0.6b, vicuna-7b/68m or glm4-9b/0.6b.
+        ceilings: a CSV file of measured ceilings (that of two CPU cores, which comes with specviz).
+        dtype: of weights and K/V.
+        captured: rounds are replayed from CUDA graphs.
+        strategy: with options: exspec:window=64.
+        batch_sizes: each B.
+        num_draft_tokens: K.
+        prompt_tokens: of every request.
+        max_new_tokens: of every request.
+        rates: acceptance at positions 1..K, for the speedup and the best K.
+        memory_gb: also print the largest B that fits into so many gigabytes.
+    """
+    _check_pair(target, draft, shapes)
+    require_ints("batch_sizes", batch_sizes)
+    lengths = {"num_draft_tokens": num_draft_tokens, "prompt_tokens": prompt_tokens}
+    for name, count in {**lengths, "max_new_tokens": max_new_tokens}.items():
+        require_int(name, count)
+    if rates:
+        check_rates(rates)
+    if memory_gb is not None:
+        require_positive("memory_gb", memory_gb)
+    strategy_name, strategy_options = parse(strategy)
+    require_known("strategy", STRATEGY_NAMES, strategy_name)
+    named = None if shapes is None else named_pair(shapes)
+    device = Ceilings.load(ceilings)
 
     from specviz.costs.roofline import Roofline
     from specviz.engine.registry import make
     from specviz.engine.strategies import STRATEGIES
-    from specviz.studies.cost import Case, shapes_of
+    from specviz.generation.cost import Case, shapes_of
 
-    how = make("strategy", STRATEGIES, name, strategy_options)
     embedded = Path(str(resources.files("specviz") / "zoo" / "weights"))
-    target = embedded / "target" if options.target is None else options.target
-    draft = embedded / "draft" if options.draft is None else options.draft
-    shapes = named or shapes_of(target, draft, options.dtype)
-    return Case(
-        Roofline(*shapes, ceilings, options.dtype, options.captured),
-        options.batch_sizes,
-        options.num_draft_tokens,
-        options.prompt_tokens,
-        options.max_new_tokens,
-        how,
-        options.rates,
+    pair = named or shapes_of(target or embedded / "target", draft or embedded / "draft", dtype)
+    case = Case(
+        Roofline(*pair, device, dtype, captured),
+        batch_sizes,
+        num_draft_tokens,
+        prompt_tokens,
+        max_new_tokens,
+        make("strategy", STRATEGIES, strategy_name, strategy_options),
+        rates or None,
     )
+    # Compute everything first: an error should leave no half output.
+    floors = case.floors()
+    paying = case.paying()
+    memory = case.memory()
+    largest = None if memory_gb is None else case.largest_batch(memory_gb)
+    sizes = f"K = {num_draft_tokens}, T = {case.slots:g}"
+    where = f"on {device.device} in {dtype}"
+    print(f"\nThe least time of each phase: {case.how.name}, {sizes}, {where}\n")
+    print_table(floors)
+    print("\nBreak-even: the mean acceptance length, or the acceptance rate of each draft token\n")
+    print_table(paying)
+    print(f"\nMemory for {prompt_tokens} + {max_new_tokens} tokens a row\n")
+    print_table(memory)
+    if largest is not None:
+        print(f"\nThe largest B in {memory_gb:g} GB: {largest}")
 
 
-def _named_shapes(options: argparse.Namespace) -> Shapes | None:
-    """Return the published pair that --shapes names, None without it.
-
-    Raises ValueError if it is unknown, if models are named as well, or if only one model is.
-    """
-    if options.shapes is not None:
-        if options.target is not None or options.draft is not None:
-            raise ValueError(
-                f"--shapes {options.shapes} and --target or --draft exclude each other; "
-                "give one of them"
-            )
-        return named_pair(options.shapes)
-    if (options.target is None) != (options.draft is None):
+def _check_pair(target: str | None, draft: str | None, shapes: str | None) -> None:
+    """Raise ValueError or FileNotFoundError unless these name one pair, or none."""
+    if shapes is not None and (target is not None or draft is not None):
+        raise ValueError(
+            f"--shapes {shapes} and --target or --draft exclude each other; give one of them"
+        )
+    if (target is None) != (draft is None):
         raise ValueError(
             "--target and --draft belong together; give both, or neither for the embedded pair"
         )
-    return None
+
+    from specviz.engine.models.hub import check_name
+
+    for role, name in (("target", target), ("draft", draft)):
+        if name is not None:
+            check_name(role, name)

@@ -25,7 +25,7 @@ COMMANDS = {
     "bench": "measure strategies and baselines on equal work",
     "cost": "compute what a pair costs on a measured device",
     "metrics": "read a server's counters of speculative decoding",
-    "simulate": "schedulers on many requests, or on a server's log, without a model",
+    "simulate": "play schedulers on many requests, or on a server's log, without a model",
 }
 
 

@@ -1,75 +1,77 @@
 """`specviz metrics`: what a server's Prometheus page says about speculative decoding."""
 
-import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specviz.cli.rooflines import add_roofline, check_roofline, roofline_of
-from specviz.studies.arguments import file_path, integer, number
-from specviz.studies.output import print_table
+from tyro.conf import Positional
+
+from specviz.cli.rooflines import NOWHERE, Device
+from specviz.cli.shared import print_table
 from specviz.util.text import harmless
 from specviz.util.validate import require_int, require_ints, require_positive
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specviz.costs.roofline import Roofline
+    from specviz.generation.cost import Case
     from specviz.servers import Counters
 
 MOST = 2**31 - 1
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "address of a server, http://..., or a file in which its page was saved"
-    parser.add_argument("source", metavar="URL_OR_FILE", help=text)
-    text = "a page saved earlier: read what was counted after it"
-    parser.add_argument("--since", type=file_path, metavar="FILE", help=text)
-    text = "that the server may take (%(default)s)"
-    parser.add_argument("--timeout", type=number, default=10.0, metavar="SECONDS", help=text)
-    add_roofline(parser)
-    sizes = [1, 8, 32]
-    text = "with --shapes: choose K for each B (%(default)s)"
-    parser.add_argument(
-        "--batch-sizes", type=integer, nargs="+", default=sizes, metavar="B", help=text
-    )
-    text = "with --shapes: (%(default)s)"
-    parser.add_argument("--prompt-tokens", type=integer, default=512, metavar="N", help=text)
-    parser.add_argument("--max-new-tokens", type=integer, default=128, metavar="N", help=text)
+def metrics(
+    source: Positional[str],
+    *,
+    since: Path | None = None,
+    timeout: float = 10.0,
+    device: Device = NOWHERE,
+    batch_sizes: tuple[int, ...] = (1, 8, 32),
+    prompt_tokens: int = 512,
+    max_new_tokens: int = 128,
+) -> None:
+    """Read a server's counters of speculative decoding.
 
-
-def run(options: argparse.Namespace) -> None:
-    require_positive("timeout", options.timeout)
-    require_ints("batch_sizes", options.batch_sizes, maximum=MOST)
-    require_int("prompt_tokens", options.prompt_tokens, maximum=MOST)
-    require_int("max_new_tokens", options.max_new_tokens, maximum=MOST)
-    check_roofline(options)
-    roofline = roofline_of(options)
+    Args:
+        source: address of a server, http://..., or a file in which its page was saved.
+        since: a page saved earlier: read what was counted after it.
+        timeout: seconds that the server may take.
+        device: for which K is chosen.
+        batch_sizes: with --shapes: each B for which K is chosen.
+        prompt_tokens: with --shapes: of every request.
+        max_new_tokens: with --shapes: of every request.
+    """
+    require_positive("timeout", timeout)
+    require_ints("batch_sizes", batch_sizes, maximum=MOST)
+    require_int("prompt_tokens", prompt_tokens, maximum=MOST)
+    require_int("max_new_tokens", max_new_tokens, maximum=MOST)
+    roofline = device.load()
 
     from specviz.servers import read_page
 
-    found = read_page(options.source, since=options.since, timeout_s=options.timeout)
-    parts = [(counters, _choice(counters, roofline, options)) for counters in found]
-    for counters, choice in parts:
+    found = read_page(source, since=since, timeout_s=timeout)
+    choices = []
+    for counters in found:
+        rates = counters.likely_rates
+        choice = None
+        if roofline is not None and rates is not None:
+            from specviz.generation.cost import Case
+
+            case = Case(
+                roofline,
+                batch_sizes,
+                len(rates),
+                prompt_tokens,
+                max_new_tokens,
+                rates=rates.tolist(),
+            )
+            choice = _choice(case)
+        choices.append(choice)
+    for counters, choice in zip(found, choices, strict=True):
         _show(counters, choice)
 
 
-def _choice(
-    counters: "Counters", roofline: "Roofline | None", options: argparse.Namespace
-) -> "pd.DataFrame | None":
-    """Return what K the cost model chooses for each B; None without a pair or rates."""
-    rates = counters.likely_rates
-    if roofline is None or rates is None:
-        return None
-
-    from specviz.studies.cost import Case
-
-    case = Case(
-        roofline,
-        options.batch_sizes,
-        len(rates),
-        options.prompt_tokens,
-        options.max_new_tokens,
-        rates=rates.tolist(),
-    )
+def _choice(case: "Case") -> "pd.DataFrame":
+    """Return what K the cost model chooses for each B."""
     columns = ["batch_size", "mean_acceptance_length", "speedup"]
     chosen = ["best_num_draft_tokens", "best_speedup"]
     return case.paying()[columns + chosen]

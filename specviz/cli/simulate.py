@@ -1,105 +1,263 @@
-"""`specviz study simulate`: the schedulers on many requests, without a model.
+"""`specviz simulate`: the schedulers on many requests, without a model."""
 
-It compares policies, sizes a cluster, or answers one of four further questions.
-"""
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-import argparse
+import pandas as pd
 
-from specviz.studies.arguments import (
-    SHAPES,
-    add_lengths,
-    add_models,
-    add_out,
-    check_counts,
-    check_models,
-    check_table,
-    file_path,
-    integer,
-    number,
-)
-from specviz.studies.output import print_conditions, print_table, print_written
-from specviz.util.files import save_measured
-from specviz.util.validate import require_choice, require_positive
+from specviz.cli.rooflines import NOWHERE, Device
+from specviz.cli.shared import print_conditions, print_table, print_written
+from specviz.costs.roofline import Roofline
+from specviz.engine.names import parse
+from specviz.record.trace import Trace
+from specviz.servers.log import read_log
+from specviz.servers.traffic import replay_traffic, unanswered
+from specviz.simulation import Acceptance, Policy, Workload, compare, size_cluster
+from specviz.simulation.comparisons import TooSlowError
+from specviz.simulation.inputs import Inputs
+from specviz.simulation.tables import MAX_DEPTH
+from specviz.util.files import check_writable, is_file, save_measured
+from specviz.util.validate import quoted_path, require_int, require_ints, require_positive
 
-QUESTIONS = ("grouping", "latency", "refill", "held_out")
-
+POLICIES = (
+    "autoregressive", "eqspec:refill=false", "eqspec", "exspec", "exspec:fallback=partial",
+    "exspec:fallback=wait", "inplace",
+)  # fmt: skip
+DRAFT_TOKENS = 5
+MAX_REQUESTS = 1_000_000  # which take minutes, and gigabytes
+MAX_ROWS = 4096
+MAX_TOKENS = 2**24  # of a prompt, or of an answer
 # The columns of a wide table that fit on a screen.
 SHOWN = (
-    "policy", "moves", "devices", "load", "own_load", "requests_per_s", "rounds", "tokens_per_s",
-    "ratio", "latency_s", "latency_p50_s", "latency_p90_s", "latency_p99_s", "waiting_mean_s",
-    "grouping_rate", "mean_rows", "busy_share", "note", "simulated_cpu_s",
+    "policy", "batch_size", "num_draft_tokens", "devices", "load", "rounds", "tokens_per_s",
+    "ratio", "latency_s", "latency_p50_s", "latency_p99_s", "waiting_mean_s", "grouping_rate",
+    "mean_rows", "busy_share", "note",
 )  # fmt: skip
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "runs saved by generate --record, for costs and acceptance"
-    parser.add_argument("--runs", nargs="+", type=file_path, metavar="RUN", help=text)
-    text = "instead: a table of specviz study ceilings, for the floors on a device"
-    parser.add_argument("--ceilings", type=file_path, metavar="CSV", help=text)
-    parser.add_argument("--shapes", metavar="NAME", help=f"with --ceilings: {SHAPES}")
-    text = "with --ceilings: rounds are replayed from CUDA graphs"
-    parser.add_argument("--captured", action="store_true", help=text)
-    add_models(parser)
-    add_lengths(parser)
-    parser.set_defaults(num_draft_tokens=None)
-    text = "with options: exspec:window=64,fallback=wait (a standard list)"
-    parser.add_argument("--policies", nargs="+", metavar="NAME", help=text)
-    text = f"instead of comparing the policies: {', '.join(QUESTIONS)}"
-    parser.add_argument("--question", metavar="NAME", help=text)
-    text = "(%(default)s)"
-    parser.add_argument("--requests", type=integer, default=10_000, metavar="N", help=text)
-    text = "probability that a draft token is accepted; several: kinds of requests"
-    parser.add_argument("--alpha", type=number, nargs="+", metavar="A", help=text)
-    text = "from N to N (the lengths in the runs)"
-    parser.add_argument("--prompt-tokens", type=integer, nargs="+", metavar="N", help=text)
-    parser.add_argument("--batch-size", type=integer, default=8, metavar="B")
-    text = "of exspec (%(default)s)"
-    parser.add_argument("--window", type=integer, default=32, metavar="W", help=text)
-    text = "requests a second, a Poisson process (all at once)"
-    parser.add_argument("--rate", type=number, metavar="R", help=text)
-    text = "with --rate: find the devices that end 99 %% of requests in S seconds"
-    parser.add_argument("--latency", type=number, metavar="S", help=text)
-    parser.add_argument("--seed", type=integer, default=0, help="of all sampling (%(default)s)")
-    add_out(parser)
+Found = tuple[pd.DataFrame, dict[str, object]]
 
 
-def run(options: argparse.Namespace) -> None:
-    _check(options)
+def simulate(
+    *,
+    runs: tuple[Path, ...] = (),
+    log: Path | None = None,
+    device: Device = NOWHERE,
+    policies: tuple[str, ...] = POLICIES,
+    batch_sizes: tuple[int, ...] = (8,),
+    num_draft_tokens: tuple[int, ...] = (),
+    requests: int = 1_000,
+    alpha: tuple[float, ...] = (),
+    prompt_tokens: tuple[int, ...] = (),
+    max_new_tokens: int = 64,
+    rate: float | None = None,
+    latency: float | None = None,
+    seed: int = 0,
+    out: Path | None = None,
+) -> None:
+    """Compare policies, size a cluster, or replay what a server logged of its own requests.
 
-    from specviz.studies.simulation_inputs import DEFAULT_K, inputs_of
-    from specviz.studies.simulation_plan import POLICIES, SimulationPlan, answer, check
-
-    plan = SimulationPlan(
-        options.policies or POLICIES,
-        options.requests,
-        options.batch_size,
-        options.num_draft_tokens or DEFAULT_K,
-        options.window,
-        options.max_new_tokens,
-        options.rate,
-        options.latency,
-        options.seed,
-    )
-    check(plan, options.question)
-    table, found = answer(plan, inputs_of(options), options.question)
-    wide = "window" not in table and "deviation" not in table
-    print_table(table[[name for name in SHOWN if name in table]] if wide else table)
+    Args:
+        runs: runs saved by generate --record, for costs, acceptance and prompt lengths.
+        log: instead: JSONL with statistics of each request, of vLLM, SGLang or AIPerf.
+        device: instead of runs, or for the times of a log.
+        policies: strategies, with options: exspec:window=64,fallback=wait.
+        batch_sizes: each B.
+        num_draft_tokens: each K (those of the runs or of the log, otherwise 5).
+        requests: how many are drawn.
+        alpha: probability that a draft token is accepted; several: kinds of requests.
+        prompt_tokens: from N to N (the lengths in the runs).
+        max_new_tokens: of each request.
+        rate: requests a second, a Poisson process (all at once).
+        latency: with --rate: find the devices that end 99 % of the requests in so many seconds.
+        seed: of all sampling.
+        out: CSV file for the table; the conditions go next to it, to .json.
+    """
+    if out is not None:
+        check_writable(out)
+        check_writable(out.with_suffix(".json"))
+        replaced = out.with_suffix(".json")
+        if log is not None and is_file(log) and is_file(replaced) and replaced.samefile(log):
+            raise ValueError(f"log={quoted_path(log)} would be replaced; name another file")
+    roofline = device.load()
+    given: dict[str, Any] = {"policies": policies, "batch_sizes": batch_sizes, "seed": seed}
+    given["num_draft_tokens"] = num_draft_tokens
+    if log is not None:
+        table, found, sentences = simulate_log(log, roofline, **given)
+        print_table(table)
+    else:
+        table, found = simulate_policies(
+            roofline,
+            runs=runs,
+            requests=requests,
+            alpha=alpha,
+            prompt_tokens=prompt_tokens,
+            max_new_tokens=max_new_tokens,
+            rate=rate,
+            latency=latency,
+            **given,
+        )
+        sentences = []
+        print_table(table[[name for name in SHOWN if name in table]])
     print_conditions(found)
-    if options.out is not None:
-        print_written(save_measured(table, found, options.out))
+    if sentences:
+        print("\nThis log cannot answer:")
+    for sentence in sentences:
+        print(f"- {sentence}")
+    if out is not None:
+        print_written(save_measured(table, found, out))
 
 
-def _check(options: argparse.Namespace) -> None:
-    """Raise ValueError or WriteError for what cannot be used, as far as one option shows it."""
-    check_models(options)
-    check_counts(
-        options, "num_draft_tokens", "max_new_tokens", "requests", "prompt_tokens", "batch_size",
-        "window",
-    )  # fmt: skip
-    check_counts(options, "seed", minimum=0)
-    for name in ("rate", "latency"):
-        if getattr(options, name) is not None:
-            require_positive(name, getattr(options, name))
-    if options.question is not None:
-        require_choice("question", options.question, QUESTIONS)
-    check_table(options.out)
+def simulate_policies(
+    roofline: Roofline | None = None,
+    *,
+    runs: Sequence[Path] = (),
+    policies: Sequence[str] = POLICIES,
+    batch_sizes: Sequence[int] = (8,),
+    num_draft_tokens: Sequence[int] = (),
+    requests: int = 1_000,
+    alpha: Sequence[float] = (),
+    prompt_tokens: Sequence[int] = (),
+    max_new_tokens: int = 64,
+    rate: float | None = None,
+    latency: float | None = None,
+    seed: int = 0,
+) -> Found:
+    """Compare policies on requests at random, or find how many devices each of them needs.
+
+    Costs are those of recorded runs, or the floors of a roofline.
+
+    Returns:
+        (table, conditions): the table of `compare`, or an entry of `Sizing.tried` for each policy,
+        with a note where no number of devices keeps the latency.
+
+    Raises:
+        ValueError, OSError: an argument or a file cannot be used, or arguments that belong together
+            do not come together.
+    """
+    require_int("requests", requests, maximum=MAX_REQUESTS)
+    require_int("max_new_tokens", max_new_tokens, maximum=MAX_TOKENS)
+    require_int("seed", seed, 0)
+    if latency is not None and rate is None:
+        raise ValueError(
+            f"latency={latency} needs a rate; give the requests a second that have to end in it"
+        )
+    if bool(runs) == (roofline is not None):
+        raise ValueError(
+            "--runs and --shapes say what a round costs; give one of them, or --log for the "
+            "requests of a server"
+        )
+    traces = [Trace.load(path) for path in runs]
+    measured = sorted({trace.meta["num_draft_tokens"] for trace in traces} - {0})
+    drafts = num_draft_tokens or measured or [DRAFT_TOKENS]
+    chosen = named_policies(policies, batch_sizes, drafts)
+    acceptance = Acceptance.geometric(alpha, max(drafts)) if alpha else None
+    inputs = _inputs(roofline, traces, acceptance, prompt_tokens)
+    if rate is not None:
+        require_positive("rate", rate)
+    lengths = inputs.prompt_tokens
+    workload = Workload.drawn(
+        requests, lengths, max_new_tokens, inputs.acceptance, arrivals=rate, seed=seed
+    )
+    settings = {
+        "requests": requests,
+        "new_tokens": max_new_tokens,
+        "mean_acceptance_length": round(inputs.acceptance.mean_acceptance_length, 4),
+        "prompt_tokens": f"{min(lengths)} to {max(lengths)}",
+        "rate": rate,
+        "seed": seed,
+    }
+    if latency is None:
+        table = compare(workload, chosen, inputs.costs, skip=0.1 if rate else 0.0)
+        return table, {**inputs.conditions, **settings}
+    assert rate is not None
+    require_positive("latency", latency)
+    entries = [_sized(workload, policy, inputs, rate, latency, seed) for policy in chosen]
+    return pd.DataFrame(entries), {**inputs.conditions, **settings, "latency_s": latency}
+
+
+def _inputs(
+    roofline: Roofline | None,
+    traces: Sequence[Trace],
+    acceptance: Acceptance | None,
+    prompt_tokens: Sequence[int],
+) -> Inputs:
+    """Return the inputs of runs or of a roofline, with what is given in place of the runs' own."""
+    lengths = None
+    if prompt_tokens:
+        require_ints("prompt_tokens", prompt_tokens, maximum=MAX_TOKENS)
+        lengths = range(min(prompt_tokens), max(prompt_tokens) + 1)
+    if roofline is None:
+        inputs = Inputs.of_runs(traces)
+        return replace(
+            inputs,
+            acceptance=acceptance or inputs.acceptance,
+            prompt_tokens=lengths or inputs.prompt_tokens,
+        )
+    if acceptance is None or lengths is None:
+        raise ValueError(
+            "--shapes says nothing of acceptance and prompts; give --alpha and --prompt-tokens, too"
+        )
+    return Inputs.of_roofline(roofline, acceptance, lengths)
+
+
+def _sized(
+    workload: Workload, policy: Policy, inputs: Inputs, rate: float, latency_s: float, seed: int
+) -> dict[str, object]:
+    """Return how many devices a policy needs, or a note why no number of them is enough."""
+    entry: dict[str, object] = {"policy": policy.name, "batch_size": policy.batch_size}
+    try:
+        found = size_cluster(
+            workload, policy, inputs.costs, rate=rate, latency_s=latency_s, seed=seed
+        )
+    except TooSlowError as error:
+        return entry | {"note": str(error)}
+    fewest = found.tried[found.tried["devices"] == found.devices].iloc[0]
+    return entry | fewest.drop("enough").to_dict()
+
+
+def simulate_log(
+    log: Path,
+    roofline: Roofline | None = None,
+    *,
+    policies: Sequence[str] = POLICIES,
+    batch_sizes: Sequence[int] = (8,),
+    num_draft_tokens: Sequence[int] = (),
+    seed: int = 0,
+) -> tuple[pd.DataFrame, dict[str, object], list[str]]:
+    """Replay a server's requests, all at once, under each policy; see `replay_traffic`.
+
+    Returns:
+        (table, conditions, what the log cannot answer).
+    """
+    read = read_log(log)
+    drafts = num_draft_tokens or range(1, read.num_draft_tokens + 1)
+    chosen = named_policies(policies, batch_sizes, drafts)
+    costs = None if roofline is None else roofline.phase_seconds
+    table, found = replay_traffic(read, chosen, costs, seed=seed)
+    if roofline is not None:
+        found |= {"device": roofline.ceilings.device, "dtype": roofline.dtype}
+    return table, found, unanswered(read, max(drafts))
+
+
+def named_policies(
+    policies: Sequence[str], batch_sizes: Sequence[int], num_draft_tokens: Sequence[int]
+) -> list[Policy]:
+    """Return each policy at each B and K; one that drafts nothing once for each B."""
+    require_ints("batch_sizes", batch_sizes, maximum=MAX_ROWS)
+    require_ints("num_draft_tokens", num_draft_tokens, maximum=MAX_DEPTH)
+    found = []
+    for batch_size in batch_sizes:
+        for text in policies:
+            name, options = parse(text)
+            given = {"window": max(Policy.window, 4 * batch_size), **options}
+            for k in num_draft_tokens if name != "autoregressive" else num_draft_tokens[:1]:
+                try:
+                    found.append(Policy(name, batch_size, k, **given))  # type: ignore[arg-type]
+                except TypeError:
+                    raise ValueError(
+                        f"policies names {text!r}, whose options are not simulated; "
+                        "use window, fallback, max_wait, refill or overlap"
+                    ) from None
+    return found

@@ -1,10 +1,10 @@
 """Acceptance by position, and how many rows fall out of step because of it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from specviz.costs.checks import check_numbers
 from specviz.costs.shapes import Numbers
 from specviz.record.schema import Array
 from specviz.util.validate import short
@@ -33,7 +33,7 @@ def check_rates(rates: Any, name: str = "rates") -> Array:
     return found
 
 
-def realigned_rows(rows: Numbers, rates: Array | list[float]) -> Numbers:
+def realigned_rows(rows: Numbers, rates: Array | Sequence[float]) -> Numbers:
     """Return how many rows EQSPEC moves in a round, on average.
 
     With L and L' the length of the longest row before and after the round, a row stays where it
@@ -47,8 +47,6 @@ def realigned_rows(rows: Numbers, rates: Array | list[float]) -> Numbers:
         rates: unconditional acceptance at positions 1..K, which never rises. Rows accept
             independently of each other.
     """
-    check_numbers("rows", rows)
-    rates = check_rates(rates)
-    gains = -np.diff(np.concatenate([[1.0], rates, [0.0]]))  # probability of 0..K accepted drafts
+    gains = -np.diff([1.0, *rates, 0.0])  # probability of 0..K accepted drafts
     same_gain = float((gains**2).sum())  # probability that two rows gain the same
     return np.maximum(rows - 1, 0) * (1 - same_gain)

@@ -7,7 +7,6 @@ from specviz.costs.floor import Floor, floors
 from specviz.costs.roofline import Roofline
 from specviz.metrics import RecordedRun, check_recorded
 from specviz.record.schema import PHASES
-from specviz.util.validate import require_kind
 
 
 def against_floor(run: RecordedRun, roofline: Roofline) -> pd.DataFrame:
@@ -21,7 +20,6 @@ def against_floor(run: RecordedRun, roofline: Roofline) -> pd.DataFrame:
         ValueError: the run was not recorded and is None, or its dtype is not the roofline's.
     """
     check_recorded(run)
-    require_kind("roofline", roofline, Roofline, "make one for the run's pair and device")
     if run.meta["dtype"] != roofline.dtype:
         raise ValueError(
             f"dtype of the roofline must be the run's, {run.meta['dtype']!r}, got"
@@ -48,17 +46,15 @@ def _floors_of(run: RecordedRun, roofline: Roofline) -> dict[str, Floor]:
     """Return the floors of each phase, arrays over the run's rounds."""
     work = _work_per_round(run)
     k = work["drafted"]
-    phases = roofline.phases(
+    return roofline.phases(
         run.rounds["batch"].astype(np.float64),
         k,
         work["length"] + k,
         moved=work["moved"],
+        carried=work["carried"],
         entering=work["entering"],
         prompt=work["prompt"] / np.maximum(work["entering"], 1),
     )
-    # A row that changes places while rounds are scheduled carries its K/V along.
-    phases["schedule"] += roofline.moving(work["carried"])
-    return phases
 
 
 def _work_per_round(run: RecordedRun) -> dict[str, np.ndarray]:

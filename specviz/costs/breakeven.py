@@ -1,11 +1,10 @@
 """When speculation pays: the acceptance at which it breaks even, and the best K.
 
-Works with any cost table: a function from (rows, num_draft_tokens, slots) to the seconds of each
-phase of a round, such as `Roofline.phase_seconds` or one of measured times. num_draft_tokens = 0
-has to be a step of autoregressive decoding.
+Works with any costs: a function from (rows, num_draft_tokens, slots) to the seconds of each phase
+of a round; see `RoundCosts`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,33 +12,12 @@ import pandas as pd
 from scipy.optimize import brentq
 
 from specviz.costs.acceptance import check_rates
-from specviz.costs.shapes import Numbers
-from specviz.util.validate import (
-    is_finite,
-    is_real,
-    require_function,
-    require_int,
-    require_mapping,
-    short,
-)
-
-MAX_DRAFT_TOKENS = 4096
-Costs = Callable[[Numbers, Numbers, Numbers], Mapping[str, Numbers]]
+from specviz.costs.rounds import RoundCosts
 
 
-def round_seconds(costs: Costs, rows: float, num_draft_tokens: int, slots: float) -> float:
-    """Return the seconds of one round, all phases.
-
-    Raises:
-        ValueError: B, K or T is too small, or the costs are not above 0.
-    """
-    require_function("costs", costs, "pass a function of (rows, num_draft_tokens, slots)")
-    _check_size("rows", rows, 1)
-    _check_size("num_draft_tokens", num_draft_tokens, 0)
-    _check_size("slots", slots, 1)
-    phases = costs(rows, num_draft_tokens, slots)
-    require_mapping("what costs returns", phases, "correct the function")
-    seconds = float(sum(phases.values()))
+def round_seconds(costs: RoundCosts, rows: float, num_draft_tokens: int, slots: float) -> float:
+    """Return the seconds of one round, all phases. Raise ValueError unless they are above 0."""
+    seconds = float(sum(costs(rows, num_draft_tokens, slots).values()))
     if not 0 < seconds < np.inf:
         raise ValueError(
             f"costs must be > 0 s, got {seconds} s for rows={rows},"
@@ -48,16 +26,7 @@ def round_seconds(costs: Costs, rows: float, num_draft_tokens: int, slots: float
     return seconds
 
 
-def _check_size(name: str, value: object, minimum: int) -> None:
-    """Raise ValueError unless `value` is a finite number >= `minimum`. Means are allowed."""
-    if not is_finite(value) or value < minimum:
-        raise ValueError(
-            f"{name} must be a finite number >= {minimum}, got {short(value)}; pass at least"
-            f" {minimum}"
-        )
-
-
-def break_even_length(costs: Costs, rows: float, num_draft_tokens: int, slots: float) -> float:
+def break_even_length(costs: RoundCosts, rows: float, num_draft_tokens: int, slots: float) -> float:
     """Return the mean acceptance length at which a round of K drafts breaks even.
 
     It includes the bonus, and equals the cost of a round in autoregressive steps. Above K + 1 no
@@ -73,9 +42,6 @@ def break_even_rate(length: float, num_draft_tokens: int) -> float:
     It is the a at which 1 + a + ... + a**K is `length`, with each draft accepted independently.
     It is 0 for a length of 1 or below, and NaN for one above K + 1.
     """
-    require_int("num_draft_tokens", num_draft_tokens, minimum=0, maximum=MAX_DRAFT_TOKENS)
-    if not is_real(length):
-        raise ValueError(f"length must be a number, got {short(length)}; pass a mean length")
     if length <= 1:
         return 0.0
     if not length <= num_draft_tokens + 1:
@@ -88,14 +54,18 @@ def break_even_rate(length: float, num_draft_tokens: int) -> float:
 
 
 def speculation(
-    costs: Costs, rows: float, slots: float, max_draft_tokens: int = 8, rates: Any = None
+    costs: RoundCosts,
+    rows: float,
+    slots: float,
+    max_draft_tokens: int = 8,
+    rates: Sequence[float] | None = None,
 ) -> pd.DataFrame:
     """Return what each K costs and has to gain at B = rows, T = slots.
 
     There is one entry for each K from 0, which is autoregressive decoding.
 
     Args:
-        costs: the cost table; see the module.
+        costs: the costs; see the module.
         rates: unconditional acceptance at positions 1..K; K then goes no further than they do.
 
     Columns: num_draft_tokens, round_ms, break_even_length, break_even_rate. With rates also
@@ -103,9 +73,8 @@ def speculation(
     the same B.
 
     Raises:
-        ValueError: a size is too small, or the rates are not shares that never rise.
+        ValueError: the rates are not shares that never rise.
     """
-    max_draft_tokens = require_int("max_draft_tokens", max_draft_tokens, maximum=MAX_DRAFT_TOKENS)
     accepted = None
     if rates is not None:
         accepted = np.concatenate([[0.0], np.cumsum(check_rates(rates))])
@@ -113,28 +82,26 @@ def speculation(
     drafts = range(max_draft_tokens + 1)
     seconds = np.array([round_seconds(costs, rows, k, slots) for k in drafts])
     break_even = seconds / seconds[0]
-    table = pd.DataFrame(
-        {
-            "num_draft_tokens": drafts,
-            "round_ms": 1e3 * seconds,
-            "break_even_length": break_even,
-            "break_even_rate": [break_even_rate(break_even[k], k) for k in drafts],
-        }
-    )
+    columns: dict[str, Any] = {
+        "num_draft_tokens": drafts,
+        "round_ms": 1e3 * seconds,
+        "break_even_length": break_even,
+        "break_even_rate": [break_even_rate(break_even[k], k) for k in drafts],
+    }
     if accepted is not None:
         length = 1 + accepted[: max_draft_tokens + 1]
-        table["mean_acceptance_length"] = length
-        table["tokens_per_s"] = rows * length / seconds
-        table["speedup"] = length / break_even
-    return table
+        columns["mean_acceptance_length"] = length
+        columns["tokens_per_s"] = rows * length / seconds
+        columns["speedup"] = length / break_even
+    return pd.DataFrame(columns)
 
 
 def best_num_draft_tokens(
-    costs: Costs, rows: float, slots: float, rates: Any, max_draft_tokens: int = 8
+    costs: RoundCosts, rows: float, slots: float, rates: Sequence[float], max_draft_tokens: int = 8
 ) -> int:
     """Return the K with the most tokens a second at this acceptance; 0 if speculation never pays.
 
     The arguments are those of `speculation`.
     """
-    table = speculation(costs, rows, slots, max_draft_tokens, check_rates(rates))
+    table = speculation(costs, rows, slots, max_draft_tokens, rates)
     return int(table["num_draft_tokens"][table["tokens_per_s"].idxmax()])

@@ -1,7 +1,4 @@
-"""The measured ceilings of a device, and how to look them up.
-
-Contract: reads the table that `specviz study ceilings` writes; measures nothing.
-"""
+"""The measured ceilings of a device, and how to look them up. Measures nothing."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,25 +8,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from specviz.costs.checks import check_numbers
 from specviz.costs.shapes import Numbers
 from specviz.util.files import is_file
-from specviz.util.validate import (
-    is_finite,
-    is_list,
-    is_one_of,
-    quoted_path,
-    require_mapping,
-    require_path,
-    require_str,
-    short,
-    shown_path,
-)
+from specviz.util.validate import quoted_path, require_path, short
 
 Points = tuple[tuple[float, float], ...]
 COLUMNS = ("quantity", "dtype", "rows", "bytes", "seconds", "rate")
 CPU_TABLE = Path(__file__).with_name("ceilings-cpu.csv")  # of two CPU cores
 REQUIRED_QUANTITIES = ("copy", "read", "matmul", "launch")
+_REMEDY = "pass a table that figures/make/ceilings.py wrote"
 
 
 @dataclass(frozen=True)
@@ -44,9 +31,6 @@ class Ceilings:
             operation on one number.
         replay_s: seconds between kernels of a replayed CUDA graph; None without graphs.
         device: its name, for display only.
-
-    Raises:
-        ValueError: a curve is empty, a size or rate is not above 0, or a time is below 0.
     """
 
     bandwidth: Points
@@ -56,14 +40,6 @@ class Ceilings:
     device: str = ""
 
     def __post_init__(self) -> None:
-        _check_curve("bandwidth", self.bandwidth)
-        require_mapping("matmul", self.matmul, "pass a curve for each dtype")
-        require_str("device", self.device)
-        for dtype, points in self.matmul.items():
-            _check_curve(f"matmul[{dtype!r}]", points)
-        _check_seconds("launch_s", self.launch_s)
-        if self.replay_s is not None:
-            _check_seconds("replay_s", self.replay_s)
         bandwidth = _monotone(self.bandwidth, falling=True)
         matmul = {dtype: _monotone(points, falling=False) for dtype, points in self.matmul.items()}
         object.__setattr__(self, "bandwidth", bandwidth)
@@ -74,7 +50,6 @@ class Ceilings:
 
         Interpolates between measured sizes. Beyond them the nearest one counts.
         """
-        check_numbers("working_set_bytes", working_set_bytes)
         return _interpolate(self.bandwidth, working_set_bytes)
 
     def matmul_at(self, dtype: str, rows: Numbers) -> Numbers:
@@ -83,55 +58,51 @@ class Ceilings:
         Raises:
             ValueError: the dtype was not measured.
         """
-        if not is_one_of(dtype, self.matmul):
+        if dtype not in self.matmul:
             measured = ", ".join(self.matmul) or "nothing"
             raise ValueError(
                 f"dtype must be a measured one ({measured}), got {short(dtype)}; "
-                "measure it with specviz study ceilings --dtypes"
+                "measure it with figures/make/ceilings.py"
             )
-        check_numbers("rows", rows)
         return _interpolate(self.matmul[dtype], rows)
 
     @classmethod
     def from_table(cls, table: pd.DataFrame, device: str = "") -> "Ceilings":
-        """Return the ceilings of a table with the columns of `measure_ceilings`.
+        """Return the ceilings of a table of measurements, with the columns COLUMNS.
 
         Raises:
             ValueError: a column or a quantity is missing, or a rate is not a number above 0.
         """
-        if not isinstance(table, pd.DataFrame):
-            raise ValueError(
-                f"table must be a DataFrame, got {short(table)}; "
-                "pass a table that specviz study ceilings wrote"
-            )
         missing = [name for name in COLUMNS if name not in table]
         if missing:
             raise ValueError(
-                f"table must have the column {', '.join(missing)}, which is missing; pass a table"
-                " that specviz study ceilings wrote"
+                f"table must have the column {', '.join(missing)}, which is missing; {_REMEDY}"
             )
         measured = {str(quantity): part for quantity, part in table.groupby("quantity")}
         absent = [quantity for quantity in REQUIRED_QUANTITIES if quantity not in measured]
         if absent:
             raise ValueError(
-                f"table must hold a measurement of {', '.join(absent)}, which is missing; pass a"
-                " table that specviz study ceilings wrote"
+                f"table must hold a measurement of {', '.join(absent)}, which is missing; {_REMEDY}"
             )
-        rates = pd.to_numeric(table["rate"], errors="coerce")
-        if not (rates > 0).all():
-            wrong = table["rate"][~(rates > 0)].iloc[0]
-            raise ValueError(f"table must hold rates above 0, got {short(wrong)}; measure it again")
         moved = pd.concat([measured["copy"], measured["read"]])
-        matmul = {
-            str(dtype): _points(part["rows"], part["rate"])
-            for dtype, part in measured["matmul"].groupby("dtype")
-        }
+        products = measured["matmul"]
+        sizes = pd.concat([moved["bytes"], products["rows"]])
+        for name, numbers in (("rates", table["rate"]), ("sizes", sizes)):
+            usable = pd.to_numeric(numbers, errors="coerce")
+            wrong = numbers[~((usable > 0) & np.isfinite(usable))]
+            if len(wrong):
+                raise ValueError(
+                    f"table must hold {name} above 0, got {short(wrong.iloc[0])}; measure it again"
+                )
         replay_s = None
         if "replay" in measured:
             replay_s = 1 / float(measured["replay"]["rate"].iloc[0])
         return cls(
             bandwidth=_points(moved["bytes"], moved["rate"]),
-            matmul=matmul,
+            matmul={
+                str(dtype): _points(part["rows"], part["rate"])
+                for dtype, part in products.groupby("dtype")
+            },
             launch_s=1 / float(measured["launch"]["rate"].iloc[0]),
             replay_s=replay_s,
             device=device,
@@ -139,7 +110,7 @@ class Ceilings:
 
     @classmethod
     def load(cls, path: str | Path) -> "Ceilings":
-        """Return the ceilings of a CSV file that `specviz study ceilings` wrote.
+        """Return the ceilings of a CSV file that figures/make/ceilings.py wrote.
 
         The device's name comes from the JSON file next to it, or else from the file's own name.
 
@@ -151,40 +122,19 @@ class Ceilings:
         if not is_file(path):
             raise FileNotFoundError(
                 f"ceilings must be a file, got {quoted_path(path)}, which does not exist; "
-                f"measure them with specviz study ceilings --out {shown_path(path)}"
+                "measure them with figures/make/ceilings.py"
             )
         try:
             table = pd.read_csv(path)
         except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
             raise ValueError(
-                f"ceilings must be a CSV table, got {str(path)!r} ({error}); pass a file that"
-                " specviz study ceilings wrote"
+                f"ceilings must be a CSV table, got {str(path)!r} ({error}); {_REMEDY}"
             ) from None
         conditions = path.with_suffix(".json")
         device = path.stem
         if conditions.is_file():
             device = json.loads(conditions.read_text(encoding="utf-8")).get("device", "")
         return cls.from_table(table, device)
-
-
-def _check_curve(name: str, points: Points) -> None:
-    usable = is_list(points) and bool(points) and all(map(_is_point, points))
-    if not usable:
-        raise ValueError(
-            f"{name} must hold (size, rate) pairs above 0, got {short(points)}; measure again with"
-            " specviz study ceilings"
-        )
-
-
-def _is_point(point: object) -> bool:
-    if not is_list(point) or len(point) != 2:
-        return False
-    return all(is_finite(value) and value > 0 for value in point)
-
-
-def _check_seconds(name: str, seconds: object) -> None:
-    if not is_finite(seconds) or seconds < 0:
-        raise ValueError(f"{name} must be seconds >= 0, got {short(seconds)}; measure it again")
 
 
 def _points(sizes: Sequence[float], rates: Sequence[float]) -> Points:

@@ -16,15 +16,13 @@ import pandas as pd
 from specviz.costs.growth import (
     MIN_ROUNDS,
     GrowthLaw,
-    check_options,
     fit_means,
     group_by_size,
-    interval,
     resampled_means,
 )
-from specviz.metrics import RecordedRun, check_recorded
-from specviz.record.schema import Array
-from specviz.util.validate import is_list, require_bool, require_int, short
+from specviz.costs.laws import interval
+from specviz.record.runs import RecordedRun, check_runs
+from specviz.record.schema import PHASES, Array
 
 COSTS = {
     "draft": ("draft",),
@@ -61,10 +59,23 @@ class CostFit:
 
         Beyond the measured batch sizes it is an extrapolation.
         """
-        require_int("batch_size", batch_size, maximum=2**31)
         found = _fitted_speedups(self.growth, self.lengths, batch_size)
         low, high = interval(found[1:], self.confidence)
         return float(found[0]), low, high
+
+    def __call__(
+        self, rows: float, num_draft_tokens: int, slots: float, **work: float
+    ) -> dict[str, float]:
+        """Return the fitted seconds of each phase of a round, or of a step at K = 0.
+
+        It is a `RoundCosts` for the K of the runs, whose lengths and moves it contains.
+        """
+        ms = {name: law.at(rows) for name, law in self.growth.items()}
+        found = {"verify": ms[STEP]}
+        if num_draft_tokens:
+            found = {"draft": ms["draft"], "verify": ms["verify"], "accept": ms["other"]}
+            found["synchronise"] = ms["sync"]
+        return {phase: found.get(phase, 0.0) / 1000 for phase in PHASES}
 
     @property
     def exponents(self) -> pd.DataFrame:
@@ -111,9 +122,6 @@ def fit_costs(
             were measured.
     """
     _check_runs(runs, baseline)
-    require_bool("offset", offset)
-    require_int("seed", seed, minimum=0)
-    check_options(confidence, resamples)
     rounds = pd.concat([_rounds(run) for run in runs], ignore_index=True)
     steps = pd.concat([_rounds(run) for run in baseline], ignore_index=True)
     sizes = sorted(_frequent_sizes(rounds) & _frequent_sizes(steps))
@@ -122,9 +130,13 @@ def fit_costs(
 
     # The last column of both means are the tokens gained; N resamples, G batch sizes.
     round_rng, step_rng = np.random.default_rng(seed).spawn(2)
-    round_groups = group_by_size(rounds["rows"], rounds[[*COSTS, "gained"]], offset)
+    round_groups = group_by_size(
+        rounds["rows"].to_numpy(), rounds[[*COSTS, "gained"]].to_numpy(), offset
+    )
     round_means = resampled_means(round_groups, resamples, round_rng)  # (1 + N, G, C + 1)
-    step_groups = group_by_size(steps["rows"], steps[[STEP, "gained"]], offset)
+    step_groups = group_by_size(
+        steps["rows"].to_numpy(), steps[[STEP, "gained"]].to_numpy(), offset
+    )
     step_means = resampled_means(step_groups, resamples, step_rng)  # (1 + N, G, 2)
 
     growth = {}
@@ -180,15 +192,12 @@ def _frequent_sizes(rounds: pd.DataFrame) -> set[int]:
 
 def _check_runs(runs: Sequence[RecordedRun], baseline: Sequence[RecordedRun]) -> None:
     for name, given in (("runs", runs), ("baseline", baseline)):
-        if not is_list(given):
-            raise ValueError(f"{name} must be a list, got {short(given)}; pass a list of runs")
+        check_runs(given, name)
         if not given:
             raise ValueError(
                 f"{name} must hold at least one run, got none; pass results or traces at several"
                 " batch sizes"
             )
-        for i, run in enumerate(given):
-            check_recorded(run, f"{name}[{i}]")
     kinds = {(run.meta["strategy"], run.meta["num_draft_tokens"]) for run in runs}
     if len(kinds) > 1:
         raise ValueError(

@@ -6,9 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pandas as pd
 
-from specviz.costs.checks import check_numbers
 from specviz.costs.shapes import Numbers
-from specviz.util.validate import require_choice, require_kind, require_mapping
 
 BOUNDS = ("bandwidth", "compute", "launch")
 _COLUMNS = {
@@ -47,24 +45,17 @@ class Floor:
         return Floor(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def times(self, count: Numbers) -> "Floor":
-        """Return the floor of the same work done `count` times.
-
-        Raises ValueError unless that is a number >= 0, or an array with an entry a round.
-        """
-        check_numbers("count", count)
+        """Return the floor of the same work done `count` times."""
         return Floor(*(getattr(self, f.name) * count for f in fields(self)))
 
     @property
     def bound(self) -> str:
         """What takes longest over all rounds: one of BOUNDS, or "nothing" without work."""
         seconds = [self.total(f"{name}_s") for name in BOUNDS]
-        if not any(seconds):
-            return "nothing"
-        return BOUNDS[int(np.argmax(seconds))]
+        return BOUNDS[int(np.argmax(seconds))] if any(seconds) else "nothing"
 
     def total(self, name: str) -> float:
-        """Return the sum of an attribute over all rounds. Raise ValueError if there is none."""
-        require_choice("name", name, [field.name for field in fields(self)])
+        """Return the sum of an attribute over all rounds."""
         return float(np.sum(getattr(self, name)))
 
 
@@ -74,9 +65,6 @@ def floors(phases: Mapping[str, Floor]) -> pd.DataFrame:
     Columns: phase, megabytes, gflops, launches, bandwidth_ms, compute_ms, launch_ms, floor_ms,
     bound.
     """
-    require_mapping("phases", phases, "pass the floors by phase, as Roofline.phases returns them")
-    for phase, floor in phases.items():
-        require_kind(f"phases[{phase!r}]", floor, Floor, "pass what Roofline.phases returns")
     entries = []
     for phase, floor in phases.items():
         entry: dict[str, object] = {"phase": phase}

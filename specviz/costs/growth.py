@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import stats
 
+from specviz.costs.laws import interval
 from specviz.record.schema import Array
-from specviz.util.validate import is_real, require_bool, require_int, require_positive, short
 
 MIN_ROUNDS = 8  # rounds that a batch size needs to be counted
-MIN_RESAMPLES = 10
-MAX_RESAMPLES = 1_000_000
 EXPONENTS = np.arange(5, 401) / 100  # 1 is exactly 1, which the verdict compares with
 
 Groups = Mapping[float, Array]  # by batch size: the times (n, C) of C costs in its n rounds
@@ -61,15 +59,10 @@ class GrowthLaw:
         return float(self.at_all(batch_size)[0])
 
     def at_all(self, batch_size: float) -> Array:
-        """Return the fitted time at B (1 + N,), followed by that of each resample.
-
-        Raises ValueError unless B is a number above 0.
-        """
-        require_positive("batch_size", batch_size)
+        """Return the fitted time at B (1 + N,), followed by that of each resample."""
         laws = np.vstack([[self.offset, self.scale, self.exponent], self.samples])
         offset, scale, exponent = laws.T
-        grows = scale != 0
-        found: Array = offset + scale * batch_size ** np.where(grows, exponent, 0)
+        found: Array = offset + scale * batch_size ** np.where(scale != 0, exponent, 0)
         return found
 
 
@@ -92,48 +85,20 @@ def fit_growth(
         seed: of the resampling.
 
     Raises:
-        ValueError: the arrays differ in length or hold values out of range, or fewer than 4 batch
-            sizes (3 without offset) have MIN_ROUNDS rounds.
+        ValueError: fewer than 4 batch sizes (3 without offset) have MIN_ROUNDS rounds.
     """
-    check_options(confidence, resamples)
-    require_bool("offset", offset)
-    require_int("seed", seed, minimum=0)
-    groups = group_by_size(batch_sizes, times, offset)
+    groups = group_by_size(np.asarray(batch_sizes), np.asarray(times)[:, None], offset)
     means = resampled_means(groups, resamples, np.random.default_rng(seed))
     return fit_means(groups, means[..., 0], offset, confidence)
 
 
-def check_options(confidence: float, resamples: int) -> None:
-    """Raise ValueError unless these are a share and a sufficient number of resamples."""
-    require_int("resamples", resamples, MIN_RESAMPLES, maximum=MAX_RESAMPLES)
-    if not is_real(confidence) or not 0 < confidence < 1:
-        raise ValueError(
-            f"confidence must be between 0 and 1, got {short(confidence)}; pass for instance 0.95"
-        )
-
-
-def group_by_size(batch_sizes: object, times: object, offset: bool) -> Groups:
+def group_by_size(sizes: Array, times: Array, offset: bool) -> Groups:
     """Return the times (n, C) at each batch size that has enough rounds.
 
     Raises:
         ValueError: see `fit_growth`.
     """
-    sizes = _measured("batch_sizes", batch_sizes)
-    values = _measured("times", times)
-    if values.ndim == 1:
-        values = values[:, None]
-    if sizes.ndim != 1 or len(sizes) != len(values):
-        raise ValueError(
-            f"times must have one entry a round, as batch_sizes {sizes.shape} has, got shape"
-            f" {values.shape}; pass one of each a round"
-        )
-    finite = np.isfinite(values).all() and np.isfinite(sizes).all()
-    if not finite or (values < 0).any() or (sizes < 1).any():
-        raise ValueError(
-            f"batch_sizes must be finite numbers >= 1 and times >= 0, got {short(batch_sizes)} and "
-            f"{short(times)}; leave other rounds out"
-        )
-    groups = {float(size): values[sizes == size] for size in np.unique(sizes)}
+    groups = {float(size): times[sizes == size] for size in np.unique(sizes)}
     groups = {size: group for size, group in groups.items() if len(group) >= MIN_ROUNDS}
     least = 4 if offset else 3  # one more than the law has parameters
     if len(groups) < least:
@@ -142,17 +107,6 @@ def group_by_size(batch_sizes: object, times: object, offset: bool) -> Groups:
             f" {[int(size) for size in groups]}; measure more batch sizes"
         )
     return groups
-
-
-def _measured(name: str, values: object) -> Array:
-    """Return one entry a round as an array of float64. Raise ValueError for anything else."""
-    try:
-        found = np.asarray(values)
-    except (TypeError, ValueError):  # lists of different lengths
-        found = np.empty(())
-    if found.ndim == 0 or found.dtype.kind not in "iuf":
-        raise ValueError(f"{name} must be numbers, got {short(values)}; pass one a round")
-    return found.astype(np.float64)
 
 
 def resampled_means(groups: Groups, resamples: int, generator: np.random.Generator) -> Array:
@@ -215,9 +169,3 @@ def _least_squares(sizes: Array, means: Array, offset: bool, weights: Array) -> 
     laws[~grows, 1] = 0
     laws[~grows, 2] = np.nan
     return laws
-
-
-def interval(samples: Array, confidence: float) -> tuple[float, float]:
-    """Return the percentile interval of samples, without the NaN among them."""
-    low, high = np.nanquantile(samples, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)

@@ -6,9 +6,7 @@ Not known here: how it was measured, running models.
 from dataclasses import dataclass
 from typing import Any
 
-from specviz.costs.checks import check_all_numbers
 from specviz.costs.shapes import ModelShape, Numbers, itemsize
-from specviz.util.validate import require_bool
 
 
 @dataclass(frozen=True)
@@ -77,15 +75,12 @@ class MeasuredShape(ModelShape):
         self, rows: Numbers, tokens: Numbers, slots: Numbers, *, logits: bool = True
     ) -> Numbers:
         """Return the floating-point operations of matrix products in one forward."""
-        check_all_numbers(rows=rows, tokens=tokens, slots=slots)
-        require_bool("logits", logits)
         own = self.operations + (2 * self.embedding_parameters if logits else 0)
         attended = 2 * self.kv_values * (self.heads // self.kv_heads) * slots
         return rows * tokens * (own + attended)
 
     def launches(self, *, logits: bool = True) -> int:
         """Return the fewest kernels of one forward: one for each module with weights."""
-        require_bool("logits", logits)
         return self.kernels + logits
 
 

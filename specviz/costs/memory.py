@@ -9,15 +9,14 @@ Not known here: models. Nothing is measured.
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 import pandas as pd
 
 from specviz.costs.held import ALWAYS, Part, Sizes, kept, temporary
-from specviz.costs.shapes import ModelShape, itemsize
+from specviz.costs.shapes import ModelShape
 from specviz.util.levers import NONE, Levers
 from specviz.util.search import smallest
-from specviz.util.validate import require_bool, require_int, require_kind, require_positive, short
 
 MAX_ROWS = 2**20
 
@@ -32,56 +31,14 @@ class SlabUse(Protocol):
 
 
 def memory(
-    target: ModelShape,
-    draft: ModelShape | None,
-    strategy: SlabUse,
-    *,
-    dtype: str,
-    batch_size: int,
-    num_draft_tokens: int = 5,
-    prompt_tokens: int,
-    max_new_tokens: int,
-    requests: int | None = None,
-    levers: Levers | None = None,
-    keeps_draft: bool = True,
+    target: ModelShape, draft: ModelShape | None, strategy: SlabUse, **sizes: Any
 ) -> pd.DataFrame:
-    """Return what is held, part by part.
+    """Return what is held, part by part; the arguments are those of `list_parts`.
 
     There is one entry a part: part, when ("always", or the phase that needs it for a while), bytes.
-
-    Args:
-        target, draft: draft is None where proposals need no model, and a `HeadShape` where a head
-            of the target drafts.
-        strategy: one of the engine's, from `specviz.strategy(name, **options)`.
-        dtype: of weights and K/V.
-        batch_size, num_draft_tokens: B and K.
-        prompt_tokens, max_new_tokens: of the longest prompt, and the largest budget.
-        requests: how many prompts there are; None for so many that the rows never run out.
-        levers: those of the run.
-        keeps_draft: whether the draft model's K/V is kept between rounds; see `keep_cache` of the
-            drafters.
-
-    The peak is `peak_bytes` of this table. Weights, K/V and logits are exact. The workspace of a
-    forward is computed for one layer at a time with its usual intermediate values, and for rows
-    that may all realign at once. What libraries keep for themselves and the pool of captured
-    graphs are not counted.
-
-    Raises:
-        ValueError: a size is not an int >= 1, or the strategy refuses the batch size.
+    The peak is `peak_bytes` of this table.
     """
-    parts = list_parts(
-        target,
-        draft,
-        strategy,
-        dtype=dtype,
-        batch_size=batch_size,
-        num_draft_tokens=num_draft_tokens,
-        prompt_tokens=prompt_tokens,
-        max_new_tokens=max_new_tokens,
-        requests=requests,
-        levers=levers,
-        keeps_draft=keeps_draft,
-    )
+    parts = list_parts(target, draft, strategy, **sizes)
     return pd.DataFrame(parts, columns=["part", "when", "bytes"])
 
 
@@ -99,15 +56,29 @@ def list_parts(
     levers: Levers | None = None,
     keeps_draft: bool = True,
 ) -> list[Part]:
-    """Return the lines of `memory` as tuples (part, when, bytes), which takes less time."""
-    _check_held(target, draft, strategy, levers)
-    itemsize(dtype)
-    require_int("batch_size", batch_size)
-    require_int("prompt_tokens", prompt_tokens)
-    require_int("max_new_tokens", max_new_tokens)
-    k = require_int("num_draft_tokens", num_draft_tokens, 0) if strategy.drafts else 0
-    most = MAX_ROWS if requests is None else require_int("requests", requests)
-    require_bool("keeps_draft", keeps_draft)
+    """Return what a run holds, as lines (part, when, bytes).
+
+    Args:
+        target, draft: draft is None where proposals need no model, and a `HeadShape` where a head
+            of the target drafts.
+        strategy: one of the engine's, from `specviz.strategy(name, **options)`.
+        dtype: of weights and K/V.
+        batch_size, num_draft_tokens: B and K.
+        prompt_tokens, max_new_tokens: of the longest prompt, and the largest budget.
+        requests: how many prompts there are; None for so many that the rows never run out.
+        levers: those of the run.
+        keeps_draft: whether the draft model's K/V is kept between rounds; see `keep_cache` of the
+            drafters.
+
+    Weights, K/V and logits are exact. The workspace of a forward is computed for one layer at a
+    time with its usual intermediate values, and for rows that may all realign at once. What
+    libraries keep for themselves and the pool of captured graphs are not counted.
+
+    Raises:
+        ValueError: the strategy refuses the batch size.
+    """
+    k = num_draft_tokens if strategy.drafts else 0
+    most = MAX_ROWS if requests is None else requests
     longest = prompt_tokens + max_new_tokens
     rows = strategy.capacity(batch_size, most)
     slots = strategy.slots(longest, max_new_tokens, k)
@@ -132,27 +103,8 @@ def _ends_later(strategy: SlabUse, rows: int, requests: int) -> bool:
     return requests > rows > 1 and getattr(strategy, "right_aligned", False)
 
 
-def _check_held(target: object, draft: object, strategy: object, levers: object = None) -> None:
-    if levers is not None:
-        require_kind("levers", levers, Levers, "pass specviz.Levers(...), or None")
-    remedy = "make one with ModelShape.from_config, or take one of named_pair(...)"
-    require_kind("target", target, ModelShape, remedy)
-    if draft is not None:
-        require_kind("draft", draft, ModelShape, remedy)
-    if not all(hasattr(strategy, name) for name in ("drafts", "capacity", "slots")):
-        raise ValueError(
-            f"strategy must be a Strategy, got {short(strategy)}; "
-            "use specviz.strategy(name, **options)"
-        )
-
-
 def peak_bytes(table: pd.DataFrame) -> int:
-    """Return what is always held plus what the phase with the largest need takes on top.
-
-    Raises ValueError if `table` is not one of `memory`.
-    """
-    if not isinstance(table, pd.DataFrame) or not {"when", "bytes"} <= set(table.columns):
-        raise ValueError(f"table must be a table of memory, got {short(table)}; pass that table")
+    """Return what is always held plus what the phase with the largest need takes on top."""
     return peak_of(zip(table["part"], table["when"], table["bytes"], strict=True))
 
 
@@ -170,36 +122,16 @@ def largest_batch(
     target: ModelShape,
     draft: ModelShape | None,
     strategy: SlabUse,
-    *,
-    dtype: str,
-    num_draft_tokens: int = 5,
-    prompt_tokens: int,
-    max_new_tokens: int,
-    requests: int | None = None,
-    levers: Levers | None = None,
-    keeps_draft: bool = True,
+    **sizes: Any,
 ) -> int:
     """Return the largest B whose peak is within `budget_bytes`; 0 if not even one row fits.
 
-    The other arguments, and what is raised, are those of `memory`.
+    The other arguments, and what is raised, are those of `list_parts`.
     """
-    require_positive("budget_bytes", budget_bytes)
 
     def exceeds(rows: int) -> bool:
         try:
-            parts = list_parts(
-                target,
-                draft,
-                strategy,
-                dtype=dtype,
-                batch_size=rows,
-                num_draft_tokens=num_draft_tokens,
-                prompt_tokens=prompt_tokens,
-                max_new_tokens=max_new_tokens,
-                requests=requests,
-                levers=levers,
-                keeps_draft=keeps_draft,
-            )
+            parts = list_parts(target, draft, strategy, batch_size=rows, **sizes)
         except ValueError:
             if rows == 1:
                 raise

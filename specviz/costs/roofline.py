@@ -9,16 +9,13 @@ Whether speculation pays at these costs is computed in `breakeven`.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from specviz.costs.ceilings import Ceilings
-from specviz.costs.checks import check_all_numbers, check_numbers
 from specviz.costs.floor import Floor
 from specviz.costs.measured_shape import state_traffic
 from specviz.costs.shapes import ModelShape, Numbers, itemsize
-from specviz.util.validate import require_bool, require_int, require_kind, require_positive
 
 CHOOSING = 2  # kernels that choose a token: argmax, and storing it
 ACCEPTING = 12  # argmax, comparison, running product, clipping at EOS and budget, appending
@@ -48,12 +45,6 @@ class Roofline:
     captured: bool = False
 
     def __post_init__(self) -> None:
-        remedy = "make one with ModelShape.from_config, or take one of named_pair(...)"
-        require_kind("target", self.target, ModelShape, remedy)
-        if self.draft is not None:
-            require_kind("draft", self.draft, ModelShape, remedy)
-        require_kind("ceilings", self.ceilings, Ceilings, "use Ceilings.load(path)")
-        require_bool("captured", self.captured)
         itemsize(self.dtype)
         self.ceilings.matmul_at(self.dtype, 1)
         if self.captured and self.ceilings.replay_s is None:
@@ -75,11 +66,7 @@ class Roofline:
         """Return the floor of one forward: B rows of q tokens that attend to T slots each.
 
         It is zero where rows or tokens are 0.
-
-        Raises ValueError, as all methods here, for a number that is negative or not finite.
         """
-        require_kind("shape", shape, ModelShape, "pass Roofline.target or Roofline.draft")
-        check_all_numbers(rows=rows, tokens=tokens, slots=slots)
         # Rounds go through as arrays, where an `if` is not possible: a round without rows or tokens
         # reads no weights and launches nothing.
         busy = np.sign(rows * tokens)
@@ -98,7 +85,6 @@ class Roofline:
 
         On average a token attends to half of the tokens.
         """
-        check_all_numbers(rows=rows, tokens=tokens)
         floors = [
             self.forward(shape, rows, tokens, tokens / 2, logits=False) for shape in self._shapes
         ]
@@ -106,7 +92,6 @@ class Roofline:
 
     def drafting(self, rows: Numbers, num_draft_tokens: Numbers, slots: Numbers) -> Floor:
         """Return the floor of K forwards of the draft and the choice of a token after each."""
-        check_all_numbers(rows=rows, num_draft_tokens=num_draft_tokens, slots=slots)
         if self.draft is None:
             return Floor()
         k = num_draft_tokens
@@ -123,12 +108,10 @@ class Roofline:
 
         K = 0 is a step of autoregressive decoding.
         """
-        check_numbers("num_draft_tokens", num_draft_tokens)
         return self.forward(self.target, rows, num_draft_tokens + 1, slots)
 
     def accepting(self, rows: Numbers, num_draft_tokens: Numbers) -> Floor:
         """Return the floor of the acceptance: reading the target's logits once, and arithmetic."""
-        check_all_numbers(rows=rows, num_draft_tokens=num_draft_tokens)
         logits = rows * (num_draft_tokens + 1) * self.target.vocabulary
         return self._traffic(logits * itemsize(self.dtype), ACCEPTING)
 
@@ -137,7 +120,6 @@ class Roofline:
 
         Each slot is read and written once, by one kernel for each layer's K and each V.
         """
-        check_numbers("slots", slots)
         bytes_per_slot = sum(shape.kv_bytes_per_slot(self.dtype) for shape in self._shapes)
         kernels = sum(2 * shape.layers for shape in self._shapes)
         return self._traffic(2 * slots * bytes_per_slot, kernels * np.sign(slots))
@@ -149,6 +131,7 @@ class Roofline:
         slots: Numbers,
         *,
         moved: Numbers = 0,
+        carried: Numbers = 0,
         entering: Numbers = 0,
         prompt: Numbers = 0,
     ) -> dict[str, Floor]:
@@ -158,11 +141,11 @@ class Roofline:
             rows, num_draft_tokens: B and K.
             slots: T, slots that a row's verification attends to, on average: its n + K.
             moved: slots that are realigned, all rows together; see `realigned_rows`.
+            carried: slots that change their row before the round, all rows together.
             entering, prompt: rows that enter, and the tokens that each of them has to read.
         """
-        check_all_numbers(moved=moved, entering=entering, prompt=prompt)
         return {
-            "schedule": self.prefill(entering, prompt),
+            "schedule": self.prefill(entering, prompt) + self.moving(carried),
             "draft": self.drafting(rows, num_draft_tokens, slots),
             "verify": self.verifying(rows, num_draft_tokens, slots),
             "accept": self.accepting(rows, num_draft_tokens),
@@ -170,44 +153,20 @@ class Roofline:
         }
 
     def phase_seconds(
-        self, rows: Numbers, num_draft_tokens: Numbers, slots: Numbers, *, moved: Numbers = 0
+        self,
+        rows: Numbers,
+        num_draft_tokens: Numbers,
+        slots: Numbers,
+        *,
+        moved: Numbers = 0,
+        carried: Numbers = 0,
+        entering: Numbers = 0,
+        prompt: Numbers = 0,
     ) -> dict[str, Numbers]:
-        """Return the seconds of each phase as `phases` has them, without prompts.
-
-        It serves as a cost table for a simulation and for `breakeven`.
-        """
-        phases = self.phases(rows, num_draft_tokens, slots, moved=moved)
+        """Return the seconds of each phase of a round, as `phases` has them: `ServingCosts`."""
+        work = {"moved": moved, "carried": carried, "entering": entering, "prompt": prompt}
+        phases = self.phases(rows, num_draft_tokens, slots, **work)
         return {phase: floor.seconds for phase, floor in phases.items()}
-
-    def simulated(self, num_draft_tokens: int, moved: float = 1_000.0) -> dict[str, Any]:
-        """Return the same costs as arguments of `specviz.simulation.Costs`.
-
-        draft, verify and accept are functions of (rows, slots), prefill is one of (rows, tokens),
-        and move is the seconds a slot takes where `moved` slots are moved at once.
-        """
-        k = require_int("num_draft_tokens", num_draft_tokens, 0)
-        require_positive("moved", moved)
-
-        def draft(rows: int, slots: int) -> float:
-            return float(self.drafting(rows, k, slots).seconds)
-
-        def verify(rows: int, slots: int) -> float:
-            return float(self.verifying(rows, k, slots).seconds)
-
-        def accept(rows: int, slots: int) -> float:
-            return float(self.accepting(rows, k).seconds)
-
-        def prefill(rows: int, tokens: int) -> float:
-            return float(self.prefill(rows, tokens).seconds)
-
-        move = float(self.moving(moved).seconds) / moved
-        return {
-            "draft": draft,
-            "verify": verify,
-            "accept": accept,
-            "prefill": prefill,
-            "move": move,
-        }
 
     @property
     def _shapes(self) -> list[ModelShape]:

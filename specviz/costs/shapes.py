@@ -3,113 +3,26 @@
 A shape is read from a configuration as a plain dict. Not known here: weights, running models.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from specviz.costs.checks import check_all_numbers
-from specviz.costs.configs import read_config
 from specviz.util.validate import is_one_of, require_bool, require_int, short
 
 ITEMSIZE = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 Numbers = float | NDArray[Any]  # one number or an array of them: the formulas take both
 
-_ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 10_000.0}
-_QWEN3: dict[str, Any] = {
-    "model_type": "qwen3",
-    "vocab_size": 151_936,
-    "head_dim": 128,
-    "num_key_value_heads": 8,
-    "attention_bias": False,
-    "max_position_embeddings": 40_960,
-    "rms_norm_eps": 1e-6,
-    "rope_parameters": _ROPE | {"rope_theta": 1_000_000.0},
-}
-_LLAMA: dict[str, Any] = {
-    "model_type": "llama",
-    "vocab_size": 32_000,
-    "max_position_embeddings": 2_048,
-    "rms_norm_eps": 1e-6,
-    "attention_bias": False,
-    "mlp_bias": False,
-    "tie_word_embeddings": False,
-    "rope_parameters": _ROPE,
-}
-
-# What the configurations of published pairs say about size. Sources: config.json of Qwen/Qwen3-8B,
-# Qwen/Qwen3-0.6B, lmsys/vicuna-7b-v1.3, double7/vicuna-68m and zai-org/GLM-4-9B-0414. The one of
-# jukofyork/GLM-4.5-DRAFT-0.6B-v3.0 was not available: its entry follows its model card, a
-# Qwen2.5-0.5B with the vocabulary of GLM-4 and an untied output embedding.
-SHAPES: dict[str, dict[str, dict[str, Any]]] = {
-    "qwen3-8b/0.6b": {
-        "target": _QWEN3
-        | {
-            "hidden_size": 4096,
-            "intermediate_size": 12_288,
-            "num_hidden_layers": 36,
-            "num_attention_heads": 32,
-            "tie_word_embeddings": False,
-        },
-        "draft": _QWEN3
-        | {
-            "hidden_size": 1024,
-            "intermediate_size": 3_072,
-            "num_hidden_layers": 28,
-            "num_attention_heads": 16,
-            "tie_word_embeddings": True,
-        },
-    },
-    "vicuna-7b/68m": {
-        "target": _LLAMA
-        | {
-            "hidden_size": 4096,
-            "intermediate_size": 11_008,
-            "num_hidden_layers": 32,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 32,
-        },
-        "draft": _LLAMA
-        | {
-            "hidden_size": 768,
-            "intermediate_size": 3_072,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 12,
-            "num_key_value_heads": 12,
-        },
-    },
-    "glm4-9b/0.6b": {
-        "target": {
-            "model_type": "glm4",
-            "vocab_size": 151_552,
-            "hidden_size": 4096,
-            "intermediate_size": 13_696,
-            "num_hidden_layers": 40,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 2,
-            "head_dim": 128,
-            "attention_bias": True,
-            "tie_word_embeddings": False,
-            "max_position_embeddings": 32_768,
-            "rms_norm_eps": 1e-5,
-            "rope_parameters": _ROPE | {"partial_rotary_factor": 0.5},
-        },
-        "draft": {
-            "model_type": "qwen2",
-            "vocab_size": 151_552,
-            "hidden_size": 896,
-            "intermediate_size": 4_864,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 14,
-            "num_key_value_heads": 2,
-            "tie_word_embeddings": False,
-            "max_position_embeddings": 32_768,
-            "rms_norm_eps": 1e-6,
-            "rope_parameters": _ROPE | {"rope_theta": 1_000_000.0},
-        },
-    },
-}
+# What the configurations of published pairs say about size, by name, target and draft. Sources:
+# config.json of Qwen/Qwen3-8B, Qwen/Qwen3-0.6B, lmsys/vicuna-7b-v1.3, double7/vicuna-68m and
+# zai-org/GLM-4-9B-0414. The one of jukofyork/GLM-4.5-DRAFT-0.6B-v3.0 was not available: its entry
+# follows its model card, a Qwen2.5-0.5B with GLM-4's vocabulary and an untied output embedding.
+SHAPES: dict[str, dict[str, dict[str, Any]]] = json.loads(
+    Path(__file__).with_name("pairs.json").read_text(encoding="utf-8")
+)
 
 
 def itemsize(dtype: str) -> int:
@@ -234,8 +147,6 @@ class ModelShape:
         It reads all layers once, the tokens' own embeddings, and with `logits` the output
         embedding.
         """
-        check_all_numbers(rows=rows, tokens=tokens)
-        require_bool("logits", logits)
         count: Numbers = self.parameters - self._all_embeddings
         if logits:
             count += self.embedding_parameters
@@ -255,8 +166,6 @@ class ModelShape:
             rows, tokens, slots: B rows of q tokens, each of which attends to T slots.
             logits: whether the output embedding is applied to every token.
         """
-        check_all_numbers(rows=rows, tokens=tokens, slots=slots)
-        require_bool("logits", logits)
         weights = self.layers * self.matrix_parameters
         if logits:
             weights += self.embedding_parameters
@@ -270,7 +179,6 @@ class ModelShape:
         sums. Unfused code launches several times as many. Code that fuses sums and norms launches
         fewer.
         """
-        require_bool("logits", logits)
         layer = self.fused + self.norms + 5
         if self.head_norms:
             layer += 2
@@ -287,3 +195,100 @@ def named_pair(name: str) -> tuple[ModelShape, ModelShape]:
         )
     pair = SHAPES[name]
     return ModelShape.from_config(pair["target"]), ModelShape.from_config(pair["draft"])
+
+
+def read_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `ModelShape` for a configuration with a known `model_type`.
+
+    Raises:
+        ValueError: an unknown model_type, or a size is missing or is not a number.
+    """
+    if not isinstance(config, Mapping):
+        raise ValueError(
+            f"config must be a dict, got {short(config)}; pass config.to_dict(), or what a"
+            " config.json holds"
+        )
+    model_type = config.get("model_type")
+    if model_type not in _READERS:
+        raise ValueError(
+            f"model_type must be one of {', '.join(_READERS)}, got {short(model_type)}; choose a"
+            " model of one of these types"
+        )
+    try:
+        return _READERS[model_type](config)
+    except KeyError as missing:
+        raise ValueError(
+            f"config must have {missing.args[0]!r}, which is missing; pass a complete configuration"
+            f" of model_type={model_type!r}"
+        ) from None
+    except (TypeError, ZeroDivisionError):
+        raise ValueError(
+            f"config of model_type={model_type!r} must hold sizes that are ints >= 1, got "
+            f"{short(config)}; correct it"
+        ) from None
+
+
+def _read_llama(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the names that all types but GPT-2 share. The defaults are those of LlamaConfig."""
+    hidden = config["hidden_size"]
+    heads = config["num_attention_heads"]
+    attention_bias = bool(config.get("attention_bias", False))
+    return {
+        "layers": config["num_hidden_layers"],
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": config.get("num_key_value_heads") or heads,
+        "head_dim": config.get("head_dim") or hidden // heads,
+        "intermediate": config["intermediate_size"],
+        "vocabulary": config["vocab_size"],
+        "tied": bool(config.get("tie_word_embeddings", False)),
+        "qkv_bias": attention_bias,
+        "out_bias": attention_bias,
+        "mlp_bias": bool(config.get("mlp_bias", False)),
+    }
+
+
+def _read_qwen2(config: Mapping[str, Any]) -> dict[str, Any]:
+    return _read_llama(config) | {"qkv_bias": True, "out_bias": False, "mlp_bias": False}
+
+
+def _read_qwen3(config: Mapping[str, Any]) -> dict[str, Any]:
+    sizes = _read_llama({"head_dim": 128, **config})
+    return sizes | {"mlp_bias": False, "head_norms": True}
+
+
+def _read_glm4(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a GLM-4: four norms a layer, gate and up projection in one matrix, no output bias."""
+    sizes = _read_llama({"head_dim": 128, "attention_bias": True, **config})
+    return sizes | {"out_bias": False, "mlp_bias": False, "norms": 4, "fused": 6}
+
+
+def _read_gpt2(config: Mapping[str, Any]) -> dict[str, Any]:
+    hidden = config["n_embd"]
+    heads = config["n_head"]
+    return {
+        "layers": config["n_layer"],
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": heads,
+        "head_dim": hidden // heads,
+        "intermediate": config.get("n_inner") or 4 * hidden,
+        "vocabulary": config["vocab_size"],
+        "positions": config["n_positions"],
+        "tied": bool(config.get("tie_word_embeddings", True)),
+        "gated": False,
+        "fused": 4,
+        "norm_bias": True,
+        "qkv_bias": True,
+        "out_bias": True,
+        "mlp_bias": True,
+    }
+
+
+_READERS = {
+    "llama": _read_llama,
+    "qwen2": _read_qwen2,
+    "qwen3": _read_qwen3,
+    "glm4": _read_glm4,
+    "gpt2": _read_gpt2,
+}

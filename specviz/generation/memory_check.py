@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from specviz.costs.configs import read_config
 from specviz.costs.head_shape import HeadShape
 from specviz.costs.memory import largest_batch, memory, peak_bytes
-from specviz.costs.shapes import ITEMSIZE, ModelShape
+from specviz.costs.shapes import ITEMSIZE, ModelShape, read_config
 from specviz.engine.heads import DraftHead
 from specviz.engine.run import Run
 

@@ -63,6 +63,11 @@ class ServerLog:
     requests: tuple[ServedRequest, ...]
     without: int
 
+    @property
+    def num_draft_tokens(self) -> int:
+        """The largest K of the requests."""
+        return max(request.num_draft_tokens for request in self.requests)
+
 
 def read_log(path: str | os.PathLike[str]) -> ServerLog:
     """Read the statistics of a log, one request a line.

@@ -1,4 +1,4 @@
-"""Acceptance tables from a server's own statistics, to replay schedulers on its traffic.
+"""A server's own statistics as acceptance tables, and other policies on its requests.
 
 A table needs to know what is accepted at every position of a text, and a log knows it where rounds
 began. The rest follows if a draft depends on the tokens before it alone, as that of a greedy draft
@@ -6,21 +6,27 @@ model does: after two accepted drafts, the same drafter would propose what was l
 drafts. A round whose drafts were all accepted says nothing of what would have come next. There the
 truth lies between two tables: nothing more is accepted, or as much as what follows permits.
 
-Not known here: models, costs, and what reads a log.
+Not known here: models, and what reads a log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 
 import numpy as np
+import pandas as pd
 
+from specviz.costs.rounds import ServingCosts
 from specviz.record.schema import Array
 from specviz.servers.log import ServedRequest, ServerLog
 from specviz.simulation.acceptance import Acceptance
-from specviz.simulation.tables import MAX_DEPTH, AcceptanceTable
-from specviz.util.validate import require_int, require_kind
+from specviz.simulation.comparisons import compare
+from specviz.simulation.policy import Policy
+from specviz.simulation.tables import UNIT, AcceptanceTable
+from specviz.simulation.workload import Workload
 
 UNKNOWN_PROMPT_TOKENS = 1  # where a log does not say
 
@@ -51,7 +57,6 @@ def acceptance_tables(log: ServerLog) -> Bounds:
     Raises:
         ValueError: no request has its rounds in order.
     """
-    require_kind("log", log, ServerLog, "read one with read_log")
     usable = [request for request in log.requests if _is_whole(request)]
     if not usable:
         raise ValueError(
@@ -79,10 +84,9 @@ def measured_acceptance(log: ServerLog, num_draft_tokens: int | None = None) -> 
     Args:
         num_draft_tokens: K; None: the largest of the log.
     """
-    require_kind("log", log, ServerLog, "read one with read_log")
-    K = max(request.num_draft_tokens for request in log.requests)
+    K = log.num_draft_tokens
     if num_draft_tokens is not None:
-        K = min(require_int("num_draft_tokens", num_draft_tokens, maximum=MAX_DEPTH), K)
+        K = min(num_draft_tokens, K)
     counts = np.zeros((len(log.requests), K + 1))
     for kind, request in enumerate(log.requests):
         for accepted, rounds in enumerate(request.histogram):
@@ -90,11 +94,98 @@ def measured_acceptance(log: ServerLog, num_draft_tokens: int | None = None) -> 
     return Acceptance(counts / counts.sum(1, keepdims=True))
 
 
-def missing_drafts(log: ServerLog) -> float:
-    """Return the share of drafts that rounds did not make, of K a round."""
-    require_kind("log", log, ServerLog, "read one with read_log")
+def replay_traffic(
+    log: ServerLog, policies: Sequence[Policy], costs: ServingCosts | None = None, *, seed: int = 0
+) -> tuple[pd.DataFrame, dict[str, object]]:
+    """Replay a log's requests, all at once, under each policy.
+
+    Args:
+        log: of `read_log`.
+        policies: one with a K beyond the log's own is left out.
+        costs: of a device and a pair, for times; None: only rounds are counted.
+        seed: of what is drawn where the log has no order of rounds.
+
+    Returns:
+        (table, conditions). There is one entry for each policy: policy, batch_size,
+        num_draft_tokens; tokens_per_round, of a row, and rounds, of the batch; with `costs` also
+        tokens_per_s, and speedup over no speculation at the same B. Each has a low and a high end,
+        between which the truth lies.
+
+    Raises:
+        ValueError: every K is beyond the log's.
+    """
+    possible = [policy for policy in policies if policy.drafted <= log.num_draft_tokens]
+    if not any(policy.drafted for policy in possible):
+        raise ValueError(
+            "num_draft_tokens must have a K that the log drafted, at most"
+            f" {log.num_draft_tokens}; pass a smaller one"
+        )
+    conditions: dict[str, object] = {"requests": len(log.requests), "lines_without": log.without}
+    if any(request.accepted is not None for request in log.requests):
+        bounds = acceptance_tables(log)
+        conditions |= {"left_out": bounds.left_out, "known_positions": round(bounds.known, 4)}
+        work = [bounds.low.workload(), bounds.high.workload()]
+    else:
+        work = [_drawn(log, seed)]
+    ends = [compare(each, possible, costs or UNIT) for each in work]
+    table = pd.DataFrame(
+        {
+            "policy": [policy.name for policy in possible],
+            "batch_size": [policy.batch_size for policy in possible],
+            "num_draft_tokens": [policy.drafted for policy in possible],
+        }
+    )
+    columns = ["tokens_per_round", "rounds", *([] if costs is None else ["tokens_per_s"])]
+    for name in columns:
+        found = pd.concat([end[name] for end in ends], axis=1)
+        table[f"{name}_low"] = found.min(axis=1)
+        table[f"{name}_high"] = found.max(axis=1)
+    plain = table[table["num_draft_tokens"] == 0].drop_duplicates("batch_size")
+    if costs is not None and len(plain):
+        # Without speculation both ends are equal.
+        base = table["batch_size"].map(plain.set_index("batch_size")["tokens_per_s_low"])
+        table["speedup_low"] = table["tokens_per_s_low"] / base
+        table["speedup_high"] = table["tokens_per_s_high"] / base
+    conditions["created"] = datetime.now(UTC).isoformat(timespec="seconds")
+    conditions["versions"] = {name: version(name) for name in ("specviz", "numpy")}
+    return table, conditions
+
+
+def _drawn(log: ServerLog, seed: int) -> Workload:
+    """Return requests whose rounds are drawn from their histograms."""
+    outputs = []
+    for request in log.requests:
+        gained = sum(count * (n + 1) for n, count in enumerate(request.histogram))
+        outputs.append(max(1, gained if request.new_tokens is None else request.new_tokens - 1))
+    prompts = [request.prompt_tokens or UNKNOWN_PROMPT_TOKENS for request in log.requests]
+    return Workload.given(prompts, outputs, measured_acceptance(log), seed=seed)
+
+
+def unanswered(log: ServerLog, deepest: int) -> list[str]:
+    """Return what a log of this kind cannot say, as sentences. `deepest` is the largest K asked."""
+    found = [
+        "TETRIS and other selectors by q: the log has no q.",
+        "When requests arrived, and which shared a batch: all are served at once.",
+        "Sampled texts: with a temperature, whether a draft is accepted is random.",
+        "K other than the server's, where a fresh draft does not continue an old one, as with "
+        "EAGLE and MTP: there it is an estimate.",
+    ]
+    if deepest > log.num_draft_tokens:
+        found.append(f"K above {log.num_draft_tokens}: so many drafts were never made.")
+    if any(request.accepted is not None for request in log.requests):
+        found.append("What a round would have accepted beyond its own drafts: hence low and high.")
+    else:
+        found.append("The order of rounds: each round is drawn from its request's histogram.")
     most = sum(request.rounds * request.num_draft_tokens for request in log.requests)
-    return 1 - sum(request.drafted_tokens for request in log.requests) / most
+    missing = 1 - sum(request.drafted_tokens for request in log.requests) / most
+    if missing > 0:
+        found.append(
+            f"{missing:.1%} of the drafts that K allows were not made; a histogram "
+            "cannot tell them from rejected ones."
+        )
+    if any(request.prompt_tokens is None for request in log.requests):
+        found.append("Times, where requests do not say how long their prompts were.")
+    return found
 
 
 def _is_whole(request: ServedRequest) -> bool:

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from specviz.record.runs import check_runs
+from specviz.costs.rounds import common_num_draft_tokens
+from specviz.record.runs import RecordedRun, check_runs
 from specviz.record.schema import Array
-from specviz.util.validate import require_bool, require_int, short
-
-MAX_DRAFT_TOKENS = 4096
+from specviz.util.validate import short
 
 
 @dataclass(frozen=True)
@@ -33,9 +31,8 @@ class Acceptance:
     probabilities: Array
 
     def __post_init__(self) -> None:
-        table = np.atleast_2d(floats(self.probabilities))
-        usable = table.ndim == 2 and table.size > 0 and np.isfinite(table).all()
-        if not usable or (table < 0).any() or not np.allclose(table.sum(1), 1):
+        table = np.atleast_2d(np.asarray(self.probabilities, np.float64))
+        if not (table >= 0).all() or not np.allclose(table.sum(1), 1):
             raise ValueError(
                 "probabilities must be numbers >= 0 that sum to 1 in each row, got"
                 f" {short(self.probabilities)}; pass the probabilities of 0..K accepted drafts"
@@ -48,13 +45,7 @@ class Acceptance:
 
         These are the rates of `metrics.acceptance`: from 0 to 1, never rising.
         """
-        reached = np.concatenate([[1.0], np.atleast_1d(floats(rates)).ravel(), [0.0]])
-        if np.ndim(rates) != 1 or len(reached) < 3 or not (np.diff(reached) <= 0).all():
-            raise ValueError(
-                f"rates must be numbers from 0 to 1 that never rise, got {short(rates)}; pass one"
-                " for each position"
-            )
-        return cls(-np.diff(reached))
+        return cls(-np.diff([1.0, *rates, 0.0]))
 
     @classmethod
     def geometric(cls, alpha: float | Sequence[float], num_draft_tokens: int = 5) -> Acceptance:
@@ -63,19 +54,18 @@ class Acceptance:
         A draft is accepted only if all before it were. Several alphas are kinds of request,
         equally frequent.
         """
-        alphas = np.atleast_1d(floats(alpha))
-        if alphas.ndim != 1 or not alphas.size or not ((alphas >= 0) & (alphas <= 1)).all():
+        alphas = np.atleast_1d(alpha)
+        if not ((alphas >= 0) & (alphas <= 1)).all():
             raise ValueError(
                 f"alpha must be a number from 0 to 1, or several, got {short(alpha)}; pass"
                 " probabilities"
             )
-        k = require_int("num_draft_tokens", num_draft_tokens, maximum=MAX_DRAFT_TOKENS)
-        reached = alphas[:, None] ** np.arange(k + 1)  # (C, K+1)
+        reached = alphas[:, None] ** np.arange(num_draft_tokens + 1)  # (C, K+1)
         stopped = reached[:, :-1] * (1 - alphas[:, None])
         return cls(np.concatenate([stopped, reached[:, -1:]], 1))
 
     @classmethod
-    def measured(cls, runs: Sequence[Any], per_request: bool = True) -> Acceptance:
+    def measured(cls, runs: Sequence[RecordedRun], per_request: bool = True) -> Acceptance:
         """Return the acceptance of recorded runs with one K.
 
         Args:
@@ -85,7 +75,7 @@ class Acceptance:
         Raises:
             ValueError: the runs draft nothing, or have several K.
         """
-        require_bool("per_request", per_request)
+        check_runs(runs)
         k = common_num_draft_tokens(runs)
         if not k:
             raise ValueError(
@@ -103,18 +93,7 @@ class Acceptance:
         return float(1 + (self.probabilities @ drafts).mean())
 
 
-def floats(values: object) -> Array:
-    """Return numbers as an array of float64, or one NaN if they are not numeric."""
-    try:
-        found = np.asarray(values)
-    except (TypeError, ValueError):  # lists of different lengths
-        return np.array([np.nan])
-    if found.dtype.kind not in "iuf":
-        return np.array([np.nan])
-    return found.astype(np.float64)
-
-
-def _accepted_counts(run: Any, k: int, per_request: bool) -> Array:
+def _accepted_counts(run: RecordedRun, k: int, per_request: bool) -> Array:
     """Return how often each request of a run accepted 0..K drafts (C, K+1)."""
     working = run.rows["gained"] > 0
     accepted = run.rows["accepted"][working]
@@ -125,22 +104,3 @@ def _accepted_counts(run: Any, k: int, per_request: bool) -> Array:
     np.add.at(counts, (kinds, accepted), 1)
     decoded = counts.sum(1) > 0
     return counts[decoded]
-
-
-def common_num_draft_tokens(runs: Sequence[Any]) -> int:
-    """Return K of recorded runs.
-
-    Raises:
-        ValueError: there are no runs, or K is not the same in all of their rounds.
-    """
-    check_runs(runs)
-    found = {int(run.meta["num_draft_tokens"]) for run in runs}
-    for run in runs:
-        working = run.rows["gained"] > 0
-        found |= set(np.unique(run.rows["drafted"][working]).tolist())
-    if len(found) != 1:
-        raise ValueError(
-            f"runs must have one num_draft_tokens in all of their rounds, got {sorted(found)}; pass"
-            " one or more runs of one K"
-        )
-    return found.pop()

@@ -2,8 +2,6 @@
 
 In greedy decoding a text, its drafts and their acceptance depend on the tokens before them alone,
 never on the batch. So one table replays any scheduler exactly, without a model.
-
-Not known here: models. `specviz.studies.tables` makes tables.
 """
 
 from __future__ import annotations
@@ -19,21 +17,14 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from specviz.costs.rounds import Costs, ServingCosts
 from specviz.record.schema import Array
-from specviz.simulation.costs import Costs
 from specviz.simulation.policy import Policy
 from specviz.simulation.result import Simulation
 from specviz.simulation.serving import simulate
-from specviz.simulation.workload import MAX_REQUESTS, Workload
+from specviz.simulation.workload import Workload
 from specviz.util.files import write
-from specviz.util.validate import (
-    require_int,
-    require_kind,
-    require_mapping,
-    require_path,
-    short,
-    shown_path,
-)
+from specviz.util.validate import require_path, short, shown_path
 
 _HEADER = "specviz_table"
 FORMAT_VERSION = 1
@@ -49,11 +40,7 @@ _COLUMNS: dict[str, tuple[type[np.generic], bool]] = {
 MAX_DEPTH = np.iinfo(np.int8).max
 # A probability in float32 may come out larger than 1 by so much.
 _ROUNDING = 1e-5
-
-
-def check_depth(depth: object) -> None:
-    """Raise ValueError unless a table can have so many drafts at a position."""
-    require_int("depth", depth, maximum=MAX_DEPTH)
+UNIT = Costs(verify=1.0)  # a round takes a second: what is counted are rounds
 
 
 @dataclass(frozen=True)
@@ -76,7 +63,7 @@ class AcceptanceTable:
         meta: JSON values: what the table was made from and with.
 
     Raises:
-        ValueError: the columns do not fit together.
+        ValueError: the columns do not fit together, as in a file that is damaged.
     """
 
     prompt_tokens: Array = field(repr=False)
@@ -88,40 +75,39 @@ class AcceptanceTable:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require_mapping("meta", self.meta, "pass a dict of what the table was made with")
         for name, (dtype, wide) in _COLUMNS.items():
             values = getattr(self, name)
-            fits = isinstance(values, np.ndarray) and values.dtype == dtype
-            if not fits or values.ndim != 1 + wide:
+            if values.dtype != dtype or values.ndim != 1 + wide:
                 raise ValueError(
                     f"{name} must be a {np.dtype(dtype).name} array of {1 + wide} dimensions, "
-                    f"got {short(values)}; make the table with `specviz study tables`"
+                    f"got {short(values)}; make the table again"
                 )
-        self._check_sizes()
-
-    def _check_sizes(self) -> None:
-        tokens = np.diff(self.offsets)
-        shape = (len(self.accepted), self.depth)
-        wide = (self.drafts, self.log_q, self.entropy)
-        problem = ""
-        if not len(tokens) or len(tokens) != len(self.prompt_tokens):
-            problem = "offsets must have one entry more than prompt_tokens"
-        elif self.offsets[0] != 0 or (tokens < 1).any() or self.offsets[-1] != shape[0]:
-            problem = "offsets must rise from 0 to the number of positions"
-        elif not 1 <= self.depth <= MAX_DEPTH or any(each.shape != shape for each in wide):
-            problem = f"drafts, log_q and entropy must be {shape[0]} x 1 to {MAX_DEPTH}"
-        elif (self.prompt_tokens < 1).any():
-            problem = "prompt_tokens must be at least 1"
-        elif (self.accepted < 0).any() or (self.accepted > self._most()).any():
-            problem = "accepted must be from 0 to the drafts and to the tokens left"
-        elif (self.drafts < -1).any():
-            problem = "drafts must be token ids, or -1"
-        elif (self.log_q > _ROUNDING).any():
-            problem = "log_q must be logarithms of probabilities, which are at most 0, or NaN"
-        elif (self.entropy < -_ROUNDING).any() or np.isinf(self.entropy).any():
-            problem = "entropy must be finite and at least 0, or NaN"
+        problem = self._problem()
         if problem:
-            raise ValueError(f"{problem}; make the table with `specviz study tables`")
+            raise ValueError(f"{problem}; make the table again")
+
+    def _problem(self) -> str:
+        """Return how the columns do not fit together, or ""."""
+        tokens = self.new_tokens
+        shape = (len(self.accepted), self.depth)
+        wide_ones = (self.drafts, self.log_q, self.entropy)
+        if not len(tokens) or len(tokens) != len(self.prompt_tokens):
+            return "offsets must have one entry more than prompt_tokens"
+        if self.offsets[0] != 0 or (tokens < 1).any() or self.offsets[-1] != shape[0]:
+            return "offsets must rise from 0 to the number of positions"
+        if not 1 <= self.depth <= MAX_DEPTH or any(each.shape != shape for each in wide_ones):
+            return f"drafts, log_q and entropy must be {shape[0]} x 1 to {MAX_DEPTH}"
+        if (self.prompt_tokens < 1).any():
+            return "prompt_tokens must be at least 1"
+        if ((self.accepted < 0) | (self.accepted > np.minimum(self.left, self.depth))).any():
+            return "accepted must be from 0 to the drafts and to the tokens left"
+        if (self.drafts < -1).any():
+            return "drafts must be token ids, or -1"
+        if (self.log_q > _ROUNDING).any():
+            return "log_q must be logarithms of probabilities, which are at most 0, or NaN"
+        if (self.entropy < -_ROUNDING).any() or np.isinf(self.entropy).any():
+            return "entropy must be finite and at least 0, or NaN"
+        return ""
 
     @property
     def depth(self) -> int:
@@ -138,9 +124,6 @@ class AcceptanceTable:
         """(N,) int64, tokens that the text still has from each position on."""
         ends = np.repeat(self.offsets[1:], self.new_tokens)
         return ends - np.arange(len(self.accepted))
-
-    def _most(self) -> Array:
-        return np.minimum(self.left, self.depth)
 
     def survival(self) -> Array:
         """Return the share of positions at which the first 1..D drafts are all accepted (D,).
@@ -170,37 +153,19 @@ class AcceptanceTable:
             seed: of all that is drawn.
         """
         count = len(self.prompt_tokens)
-        require_int("replicas", replicas, maximum=MAX_REQUESTS)
-        require_int("seed", seed, 0)
         texts = np.tile(np.arange(count), (replicas, 1))
         if requests is not None:
-            shape = replicas, require_int("requests", requests, maximum=MAX_REQUESTS)
-            texts = np.random.default_rng(seed).integers(0, count, shape)
+            texts = np.random.default_rng(seed).integers(0, count, (replicas, requests))
         return self.writing(texts).arriving(arrivals, seed)
 
     def writing(self, texts: Array) -> Workload:
-        """Return requests that write the texts with these numbers (G, N), all at once.
-
-        Raises:
-            ValueError: `texts` holds anything but numbers of texts.
-        """
-        count = len(self.prompt_tokens)
-        given: Any = texts
-        usable = isinstance(given, np.ndarray) and given.ndim == 2 and given.size > 0
-        if not usable or given.dtype != np.int64 or given.min() < 0 or given.max() >= count:
-            raise ValueError(
-                f"texts must be an int64 array (G, N) of numbers from 0 to {count - 1}, "
-                f"got {short(texts)}; pass such an array"
-            )
-        prompts = self.prompt_tokens[texts].astype(np.int64)
-        outputs = self.new_tokens[texts]
+        """Return requests that write the texts with these numbers (G, N), all at once."""
         return Workload(
-            prompt_tokens=prompts,
-            new_tokens=outputs,
+            prompt_tokens=self.prompt_tokens[texts].astype(np.int64),
+            new_tokens=self.new_tokens[texts],
             arrival_s=np.zeros(texts.shape),
             accepted=self.accepted,
             first=self.offsets[texts],
-            longest=int((prompts + outputs).max()),
             by_position=True,
             log_q=None if np.isnan(self.log_q).any() else self.log_q,
             entropy=None if np.isnan(self.entropy).any() else self.entropy,
@@ -229,7 +194,7 @@ class AcceptanceTable:
         except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
             raise ValueError(
                 f"{shown_path(place)}: holds no acceptance table ({short(str(error))}); "
-                "make one with `specviz study tables`"
+                "make it again"
             ) from error
         if version != FORMAT_VERSION:
             raise ValueError(
@@ -242,7 +207,7 @@ class AcceptanceTable:
 def replay(
     table: AcceptanceTable,
     policy: Policy,
-    costs: Costs | None = None,
+    costs: ServingCosts = UNIT,
     *,
     requests: int | None = None,
     replicas: int = 1,
@@ -250,23 +215,17 @@ def replay(
 ) -> Simulation:
     """Run a policy on a table: every round is that of the engine on the same texts.
 
-    All replicas advance together, so many requests take less time spread over several.
-
     Args:
         policy: it may draft at most as many tokens a row as the table is deep.
-        costs: what a round costs; None: every round takes a second.
+        costs: what a round costs; by default every round takes a second.
         requests, replicas, seed: see `AcceptanceTable.workload`. A replica has one device.
 
     Raises:
-        ValueError: an argument is out of range; nothing has run.
+        ValueError: the policy drafts more, or reads what the table does not hold.
     """
-    require_kind("table", table, AcceptanceTable, "load one with AcceptanceTable.load")
-    require_kind("policy", policy, Policy, "make one with Policy(strategy, ...)")
-    costs = Costs(verify=1.0) if costs is None else costs
     if policy.drafted > table.depth:
         raise ValueError(
             f"policy must draft at most as many tokens as the table's depth {table.depth}, got "
-            f"{policy.drafted}; make a deeper table with `specviz study tables --depth`"
+            f"{policy.drafted}; make a deeper table"
         )
-    work = table.workload(requests, replicas=replicas, seed=seed)
-    return simulate(work, policy, costs, series=True)
+    return simulate(table.workload(requests, replicas=replicas, seed=seed), policy, costs)

@@ -16,6 +16,7 @@ from specviz.engine.selectors.base import Selector, count_working
 from specviz.engine.selectors.capacity import best_capacity, sortable
 from specviz.engine.state import State
 from specviz.engine.trees.shape import Tree, find_tree
+from specviz.scheduling import selection
 from specviz.util.validate import require_choice, require_int
 
 SCORES = ("chosen", "largest", "entropy")
@@ -197,21 +198,12 @@ def _sum_along(values: Tensor, on_branch: Tensor) -> Tensor:
 
 
 def largest(scores: Tensor, usable: Tensor, capacity: int | Tensor) -> Tensor:
-    """Return how many scores of each row are among the `capacity` largest of the batch, (b,) int64.
-
-    Where scores are equal, the earlier position comes first, and then the earlier row. So scores
-    that never rise along a row give its first ones, and never more than `capacity` in all.
+    """Return how many scores of each row are verified, (b,) int64; see `scheduling.selection`.
 
     Args:
         scores: (b, K).
         usable: bool (b, K), true for the first ones of each row.
         capacity: an int, or a tensor () where the host does not know it.
     """
-    b, k = scores.shape
-    # Position by position, all rows of one before the next: a stable sort keeps that order.
-    by_position = sortable(scores, usable).T.reshape(-1)  # (K * b,)
-    order = by_position.argsort(descending=True, stable=True)
-    chosen = torch.zeros_like(by_position, dtype=torch.bool)
-    chosen[order] = torch.arange(len(order), device=order.device) < capacity
-    # What is not usable was chosen only where fewer than `capacity` are.
-    return (chosen.reshape(k, b).T & usable).sum(1)
+    found: Tensor = selection.largest(sortable(scores, usable), usable, capacity)
+    return found

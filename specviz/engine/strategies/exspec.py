@@ -15,8 +15,8 @@ from specviz.engine.batch import Request
 from specviz.engine.state import State
 from specviz.engine.strategies.base import Strategy
 from specviz.engine.strategies.eqspec import end_at
-from specviz.engine.strategies.scheduler import Scheduler
 from specviz.record.schema import DECISIONS, FALLBACKS
+from specviz.scheduling.scheduler import Scheduler
 from specviz.util.validate import require_bool, require_choice, require_int
 
 

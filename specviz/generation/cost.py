@@ -1,6 +1,6 @@
-"""`specviz cost`: what a pair would cost on a device. Runs no model and loads no weights.
+"""What a pair would cost on a device: floors of time, break-even acceptance and memory.
 
-It puts rooflines, break-even acceptance and memory side by side.
+Runs no model and loads no weights.
 """
 
 from collections.abc import Sequence
@@ -11,18 +11,16 @@ from typing import Any
 import pandas as pd
 from transformers import AutoConfig, PreTrainedConfig
 
-from specviz.costs.acceptance import check_rates, realigned_rows
-from specviz.costs.breakeven import Costs, best_num_draft_tokens, speculation
-from specviz.costs.checks import check_all_numbers
+from specviz.costs.acceptance import realigned_rows
+from specviz.costs.breakeven import best_num_draft_tokens, speculation
 from specviz.costs.floor import floors
 from specviz.costs.memory import ALWAYS, largest_batch, memory, peak_bytes
 from specviz.costs.roofline import Roofline
-from specviz.costs.shapes import ModelShape, Numbers, itemsize
+from specviz.costs.shapes import ModelShape, Numbers
 from specviz.engine.models.compat import HYBRIDS, STATES, layer_types
 from specviz.engine.models.hub import find
 from specviz.engine.strategies import Strategy, strategy
 from specviz.generation.measure import measure_config
-from specviz.util.validate import require_int, require_ints, require_kind, require_positive
 
 REALIGNING = ("eqspec", "exspec", "repadding")
 LARGEST_BEST_K = 8  # the best K is searched up to here, if the rates go as far
@@ -37,10 +35,9 @@ def shapes_of(
     dtype: in which layers of state keep them.
 
     Raises:
-        ValueError, FileNotFoundError: the dtype is unknown, a model cannot be found, is of an
-            unknown class, or routes tokens to experts.
+        ValueError, FileNotFoundError: a model cannot be found, is of an unknown class, or routes
+            tokens to experts.
     """
-    itemsize(dtype)
     roles = {"target": target, "draft": draft}
     sources = {role: find(role, name) for role, name in roles.items()}
     found = [_shape(role, source.load(AutoConfig), dtype) for role, source in sources.items()]
@@ -68,7 +65,7 @@ class Case:
         rates: unconditional acceptance at positions 1..K and beyond; None: unknown.
 
     Raises:
-        ValueError: a size cannot be used, or there are fewer rates than draft tokens.
+        ValueError: there are fewer rates than draft tokens.
     """
 
     roofline: Roofline
@@ -80,12 +77,7 @@ class Case:
     rates: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        require_kind("roofline", self.roofline, Roofline, "make one with Roofline(...)")
-        require_kind("how", self.how, Strategy, "use specviz.strategy(name, **options)")
-        require_ints("batch_sizes", self.batch_sizes)
-        for name in ("num_draft_tokens", "prompt_tokens", "max_new_tokens"):
-            require_int(name, getattr(self, name))
-        if self.rates is not None and len(check_rates(self.rates)) < self.num_draft_tokens:
+        if self.rates is not None and len(self.rates) < self.num_draft_tokens:
             raise ValueError(
                 f"rates has {len(self.rates)} entries for "
                 f"num_draft_tokens={self.num_draft_tokens}; pass one for each, or lower it"
@@ -97,12 +89,7 @@ class Case:
         return self.prompt_tokens + self.max_new_tokens / 2 + self.num_draft_tokens
 
     def moved(self, rows: Numbers, num_draft_tokens: Numbers, slots: Numbers) -> Numbers:
-        """Return slots that a round realigns, on average.
-
-        Raises ValueError unless K is an int >= 0, and B and T are numbers >= 0 or arrays of such.
-        """
-        check_all_numbers(rows=rows, slots=slots)
-        require_int("num_draft_tokens", num_draft_tokens, 0)
+        """Return slots that a round realigns, on average."""
         if self.how.name not in REALIGNING or not num_draft_tokens:
             return 0.0
         if self.rates is None:
@@ -110,15 +97,14 @@ class Case:
         rates = list(self.rates)[: int(num_draft_tokens)]
         return slots * realigned_rows(rows, rates)
 
-    @property
-    def costs(self) -> Costs:
-        """Seconds of each phase by (rows, num_draft_tokens, slots), realignment included."""
-
-        def seconds(rows: Numbers, k: Numbers, slots: Numbers) -> dict[str, Numbers]:
-            moved = self.moved(rows, k, slots)
-            return self.roofline.phase_seconds(rows, k, slots, moved=moved)
-
-        return seconds
+    def phase_seconds(
+        self, rows: Numbers, num_draft_tokens: Numbers, slots: Numbers, **work: Numbers
+    ) -> dict[str, Numbers]:
+        """Return the seconds of each phase, realignment included: a `RoundCosts`."""
+        moved = self.moved(rows, num_draft_tokens, slots)
+        return self.roofline.phase_seconds(
+            rows, num_draft_tokens, slots, **{"moved": moved, **work}
+        )
 
     def floors(self) -> pd.DataFrame:
         """Return `specviz.costs.floor.floors` for each batch size, without the phase of prompts."""
@@ -141,14 +127,14 @@ class Case:
         max_draft_tokens = max(self.num_draft_tokens, LARGEST_BEST_K)
         entries = []
         for rows in self.batch_sizes:
-            table = speculation(self.costs, rows, self.slots, max_draft_tokens, self.rates)
+            table = speculation(self.phase_seconds, rows, self.slots, max_draft_tokens, self.rates)
             at_k = table.iloc[self.num_draft_tokens].drop(
                 ["num_draft_tokens", "tokens_per_s"], errors="ignore"
             )
             entry = {"batch_size": rows, "step_ms": table["round_ms"][0], **at_k.to_dict()}
             if self.rates is not None:
                 best = best_num_draft_tokens(
-                    self.costs, rows, self.slots, self.rates, max_draft_tokens
+                    self.phase_seconds, rows, self.slots, self.rates, max_draft_tokens
                 )
                 entry["best_num_draft_tokens"] = best
                 entry["best_speedup"] = table["speedup"][best]
@@ -181,7 +167,6 @@ class Case:
 
     def largest_batch(self, memory_gb: float) -> int:
         """Return the largest B whose peak fits into so many 10**9 bytes, 0 if none does."""
-        require_positive("memory_gb", memory_gb)
         models = (self.roofline.target, self.roofline.draft, self.how)
         return largest_batch(memory_gb * GB, *models, **self._sizes)
 
