@@ -17,8 +17,6 @@ from test_notebooks import stored
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 MIN_PREDICTIONS = 3
-NUMBER_WORDS = {2: "two", 13: "thirteen", 14: "fourteen", 15: "fifteen", 16: "sixteen"}
-NUMBER_WORDS |= {17: "seventeen", 18: "eighteen", 19: "nineteen", 20: "twenty"}
 
 
 def prose(notebook: NotebookNode) -> list[str]:
@@ -252,47 +250,9 @@ def make_notebook(sources: list[str]) -> NotebookNode:
     )
 
 
-def course_problems(readme: str, names: list[str]) -> list[str]:
-    """Where the table of the course and its number differ from the notebooks.
-
-    Numbers of notebooks may be left out, for ones that come later. No number is used twice.
-    """
-    problems = []
-    listed = re.findall(r"(?m)^\| \[(\w+)\]\(notebooks/\1\.ipynb\) \| .+ \|$", readme)
-    if listed != names:
-        problems.append(f"the table lists {listed}, and there are {names}")
-    count = re.search(r"(?m)^(\w+) notebooks for readers", readme)
-    if count is None or NUMBER_WORDS.get(len(names)) != count[1].lower():
-        problems.append(f"{count and count[1]} is not the number of notebooks, {len(names)}")
-    numbers = [name.partition("_")[0] for name in names]
-    problems += [f"two notebooks {number}" for number in set(numbers) if numbers.count(number) > 1]
-    return problems
-
-
-def test_the_readme_lists_the_course():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert course_problems(readme, [path.stem for path in NOTEBOOKS]) == []
-
-
 def test_the_quickstart_names_all_that_follow():
     text = "\n".join(prose(stored(NOTEBOOKS[0])))
     assert [path.stem for path in NOTEBOOKS[1:] if path.stem not in text] == []
-
-
-@pytest.mark.parametrize(
-    ("word", "names"),
-    [
-        ("Thirteen", ["00_a", "12_b"]),
-        ("Two", ["00_a", "12_b", "16_c"]),
-        ("Two", ["12_b", "00_a"]),
-        ("Two", ["12_a", "12_b"]),
-        ("Some", ["00_a"]),
-    ],
-)
-def test_a_wrong_table_of_the_course_is_found(word, names):
-    lines = [f"| [{name}](notebooks/{name}.ipynb) | read |" for name in names[:2]]
-    readme = "\n".join([f"{word} notebooks for readers", *lines])
-    assert course_problems(readme, sorted(names))
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
