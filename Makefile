@@ -26,7 +26,7 @@ SCRIPTS = $(filter-out measure replay corpus beside openvino pictures,$(basename
 TWO_CORES = $(shell command -v taskset > /dev/null && echo taskset -c 0,1)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab demo test lowest unit browser programs nightly fuzz soak lint types check-notebooks time-notebooks planted notebooks figures scripts course bench families paint js licences wheel clean
+.PHONY: help lab demo test lowest unit browser programs nightly fuzz soak lint types check-notebooks time-notebooks planted notebooks figures scripts bench families paint js licences wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -80,9 +80,10 @@ fuzz: $(READY) ## ten minutes and 100,000 damaged records: each is refused or ca
 planted: $(READY) ## plant known bugs, one at a time: the fast tests have to catch each; after thinning out tests
 	PYTHONPATH=tests $(BIN)/python -m planted_bugs
 
-lint: $(READY) ## style and format
+lint: $(READY) ## style, format, and which room imports which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
 
 types: $(READY) ## types, by mypy
 	$(BIN)/mypy
@@ -95,9 +96,6 @@ figures: $(READY) ## draw the figures again
 	$(BIN)/python figures/make/pictures.py
 	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
 
-course: $(READY) ## draw the map of the course from notebooks/course.csv
-	PYTHONPATH=tests $(BIN)/python -m course_map
-
 bench: $(READY) ## measure all strategies and baselines on this machine; goes on where it was interrupted
 	$(BIN)/python figures/make/bench.py bench
 
@@ -105,7 +103,7 @@ scripts: $(READY) ## try every script of figures/make at a small size; takes hal
 	@for each in $(SCRIPTS); do $(BIN)/python figures/make/$$each.py --small || exit 1; done
 
 families: $(READY) ## build every family of causal LMs tiny, decode with it, and write figures/data/families.csv; takes half an hour
-	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m families
+	PYTHONPATH=tests:figures/make OMP_NUM_THREADS=1 $(BIN)/python -m families
 
 paint: $(READY) ## measure on this machine how fast the step-through opens and paints
 	PYTHONPATH=tests $(BIN)/python -m browser.measure

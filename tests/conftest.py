@@ -188,6 +188,12 @@ def example(name: str) -> Any:
     return names[name]
 
 
+def debug_page(title: str) -> str:
+    """Return one section of docs/debug.md."""
+    page = (HERE.parent / "docs" / "debug.md").read_text(encoding="utf-8")
+    return page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
 def run_program(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
     """A program run in tests/, on one thread; what it prints is kept."""
     options = {"cwd": HERE, "env": os.environ | {"OMP_NUM_THREADS": "1"}} | options

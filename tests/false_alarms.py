@@ -1,6 +1,6 @@
 """How often `sv.audit_sampling` calls a right decoder wrong, and how often it finds a distance.
 
-    PYTHONPATH=tests python -m false_alarms
+    PYTHONPATH=tests:notebooks python -m false_alarms
 
 In order: draws from the target's own distribution, of which all alarms are false; draws from a
 distribution at the distance that the report promises to find; right decoders; planted faults.

@@ -20,6 +20,7 @@ import pandas as pd
 import torch
 import transformers
 from conftest import make_prompts
+from measure import without_model
 from tiny_models import EOS, NotBuiltError, alternative, build, families, make_config
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -28,7 +29,6 @@ import specviz as sv
 from specviz.engine.kv.states import find_mixers, without_limits
 from specviz.engine.probe import TIMES_NOISE
 from specviz.engine.rng import Noise
-from specviz.studies.machine import device_conditions
 from specviz.util.files import save_measured
 
 DATA = Path(__file__).parents[1] / "figures" / "data" / "families.csv"
@@ -319,7 +319,7 @@ def save(outcomes: list[Outcome]) -> None:
     kept = before["family"].isin(families().keys() - set(table["family"]))
     table = pd.concat([before[kept], table]).sort_values("family", kind="stable")
     settings = {"prompts": len(prompts()), "temperature": TEMPERATURE, **OPTIONS}
-    conditions = device_conditions(torch.device("cpu"), script="tests/families.py", **settings)
+    conditions = without_model(script="tests/families.py", **settings)
     versions = {**conditions["versions"], "transformers": transformers.__version__}  # type: ignore[dict-item]
     save_measured(table, conditions | {"versions": versions}, DATA)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import check_refusal, decoded
+from conftest import check_refusal, debug_page, decoded
 
 from specviz.checks.audit.output import Output, from_record
 from specviz.checks.audit.reading import read_outputs
@@ -152,15 +152,14 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     check_refusal(lambda: read_outputs("reference", 3), "reference must be a JSONL file", "3")
 
 
-def test_the_examples_of_the_documentation_are_read() -> None:
-    text = (Path(__file__).parents[1] / "docs" / "audit.md").read_text(encoding="utf-8")
-    examples = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
-    outputs = [one([example]) for example in examples]
-    assert [output.token_ids for output in outputs] == [(287, 31, 7), (3, 4)]
-    for output in outputs:
-        assert output.prompt
-        assert output.logprobs is not None
-        assert output.candidates is not None
-        assert output.finish_reason == "length"
-    keys = re.findall(r"(?m)^\| `(\w+)` \|", text)
+def test_the_example_of_the_documentation_is_read() -> None:
+    text = debug_page("Audit")
+    (example,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    output = one([json.loads(example)])
+    assert output.token_ids == (287, 31, 7)
+    assert output.prompt
+    assert output.logprobs is not None
+    assert output.candidates is not None
+    assert output.finish_reason == "length"
+    keys = re.findall(r"(?m)^\| `(\w+)` \| [^\n]", text)
     assert set(keys) == {*RECORD, "tokens"}

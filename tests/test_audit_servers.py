@@ -127,7 +127,7 @@ def test_an_interruption_need_not_wait_for_a_slow_server():
         ),
         (
             ["--reference", "a", "--candidate", "a", "--concurrency", "1", "2", "3"],
-            "concurrency must be one or two values, got 3",
+            "--concurrency must be one or two values, got 3",
         ),
     ],
 )

@@ -1,33 +1,21 @@
 """The command line in process: what it prints, what it writes, and how it refuses."""
 
-import argparse
-import json
-import runpy
+import re
+import subprocess
+import sys
+from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pytest
-import torch
-from specviz.studies.packing import spread
-from specviz.zoo.corpus import SourceFile
-from specviz.zoo.data import VOCABULARY
-from specviz.zoo.measure import WINDOW, bits_per_byte
-from specviz.zoo.models import build_model
 
 import specviz as sv
-from specviz.cli.exit import end
-from specviz.cli.main import main
+from specviz.cli.exit import NOTHING_KEPT, end, keeping
+from specviz.cli.main import COMMANDS, main, options_of
 from specviz.util.files import WriteError
 
 GENERATE = sv.generate
-COMMANDS = ("demo", "generate", "replay", "bench", "cost", "train", "evaluate", "study")
-STUDIES = (
-    "survey", "agreement", "couplings", "losses", "overhead", "moves", "packing", "ceilings",
-    "simulate", "figures",
-)  # fmt: skip
 Captured = pytest.CaptureFixture[str]
 
 
@@ -172,7 +160,6 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
     [
         ("generate", "--strategy eqspek", "--strategy 'eqspek' is unknown; choose one of auto"),
         ("generate", "--device tpu", "--device 'tpu' is unknown; "),
-        ("generate", "--dtype int8", "--dtype 'int8' is unknown; "),
         ("generate", "--batch-size 0", "--batch-size must be an int >= 1, got 0; "),
         ("generate", "--target .", "--target . needs a draft; give --draft too"),
         ("generate", "--draft .", "--draft . needs a target; give --target too"),
@@ -205,27 +192,6 @@ def test_a_missing_library_ends_with_2_and_the_remedy(
         ("generate", "--coupling gumbel", "--coupling gumbel needs a temperature; give --temp"),
         ("generate", "--seed -1", "--seed must be an int >= 0, got -1; "),
         ("demo", "--limit 0", "--limit must be an int >= 1, got 0; "),
-        ("evaluate", "--draft .", "--draft . needs a target; give --target too"),
-        ("evaluate", "--limit 0", "--limit must be an int >= 1, got 0; "),
-        (
-            "study survey",
-            "--device-map everywhere",
-            "--device-map 'everywhere' is unknown; choose one of auto, ",
-        ),
-        ("study survey", "--limit 0", "--limit must be an int >= 1, got 0; "),
-        (
-            "study agreement",
-            "--device-map auto --device cpu",
-            "--device 'cpu' and --device-map 'auto' exclude ",
-        ),
-        (
-            "study agreement",
-            "--strategies repadding",
-            "--strategies names 'repadding', which does not promise ",
-        ),
-        ("study agreement", "--spec-bench none.jsonl", "path='none.jsonl' is not a file; "),
-        ("study agreement", "--limit 0", "--limit must be an int >= 1, got 0; "),
-        ("study couplings", "--seeds -1", "--seeds must be an int >= 0, got -1; "),
     ],
 )
 def test_a_wrong_argument_ends_with_2_and_one_line(
@@ -243,11 +209,11 @@ def test_a_wrong_argument_ends_with_2_and_one_line(
     ("error", "status", "said"),
     [
         (None, 0, ""),
-        (KeyboardInterrupt(), 130, "specviz x: interrupted; the table is kept\n"),
+        (KeyboardInterrupt(), 130, f"specviz x: interrupted; {NOTHING_KEPT}\n"),
         (KeyboardInterrupt("2 prompts left"), 130, "specviz x: interrupted; 2 prompts left\n"),
         (WriteError("a.csv: no room"), 1, "specviz x: a.csv: no room\n"),
         (MemoryError("one row\nis too much"), 1, "specviz x: one row is too much\n"),
-        (ValueError("no such device"), 2, "specviz x: no such device\n"),
+        (ValueError("batch_size=0 is"), 2, "specviz x: --batch-size 0 is\n"),
         (ImportError("no ray"), 2, "specviz x: no ray\n"),
         (FileNotFoundError(2, "No such file", "a.csv"), 2, "[Errno 2] No such file: 'a.csv'\n"),
     ],
@@ -259,11 +225,63 @@ def test_a_shell_can_tell_the_ways_to_end_apart(
         if error is not None:
             raise error
 
-    options = argparse.Namespace(command="specviz x", kept=lambda _: "the table is kept")
-    assert end(options, run) == status
+    assert end("specviz x", {"batch_size": "--batch-size"}, run) == status
     printed = capsys.readouterr()
     assert (printed.out, printed.err.endswith(said)) == ("", True)
     assert printed.err.count("\n") == (status != 0)
+
+
+def test_an_interruption_says_what_it_leaves() -> None:
+    for error, said in ((KeyboardInterrupt(), "the table is kept"), (KeyboardInterrupt("x"), "x")):
+        with (
+            pytest.raises(KeyboardInterrupt, match=f"^{said}$"),
+            keeping(lambda: "the table is kept"),
+        ):
+            raise error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([""], "specviz: '' is no command; choose one of demo, "),
+        (["generat"], "specviz: 'generat' is no command; did you mean generate?"),
+        (["demo", "--limit", "two"], "Error parsing --limit: invalid literal for int()"),
+        (["generate", "--no-such-option"], "Unrecognized options: --no-such-option"),
+        (["generate", "--dtype", "int8"], "invalid choice 'int8' for argument '--dtype'"),
+        (["replay"], "Missing"),
+    ],
+)
+def test_what_cannot_be_parsed_ends_with_2(
+    arguments: list[str], said: str, capsys: Captured
+) -> None:
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert said in " ".join(re.sub("[│╭╮╰╯─]", " ", printed.err).split())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_explains_every_option_of_every_command(command: str, capsys: Captured) -> None:
+    assert main([command, "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: specviz {command}")
+    function = getattr(import_module(f"specviz.cli.{command}"), command)
+    assert [each for each in options_of(function).values() if each not in printed] == []
+
+
+def test_the_command_alone_lists_all(capsys: Captured) -> None:
+    assert main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"\n  {name}" in printed for name in COMMANDS)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"specviz {sv.__version__}\n"
+
+
+def test_help_loads_no_torch() -> None:
+    code = "import sys; from specviz.cli.main import main; main(['--help'])"
+    code += "; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("False\n")
 
 
 def test_a_file_that_cannot_be_written_ends_with_1_and_one_line(
@@ -275,113 +293,6 @@ def test_a_file_that_cannot_be_written_ends_with_1_and_one_line(
         printed = capsys.readouterr().err.splitlines()
         (error,) = (line for line in printed if line.startswith("specviz generate: "))
         assert str(named) in error
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["decode"],
-        ["demo", "--limit", "two"],
-        ["generate", "--no-such-option"],
-        ["study"],
-        ["study", "demo"],
-        *(["study", name, "--out", "found.json"] for name in ("survey", "agreement", "couplings")),
-    ],
-    ids=" ".join,
-)
-def test_what_cannot_be_parsed_ends_with_2(arguments: list[str], capsys: Captured) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
-    assert "usage: specviz" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [[], *([name] for name in COMMANDS), *(["study", name] for name in STUDIES)],
-    ids=lambda arguments: " ".join(arguments) or "all",
-)
-def test_help_lists_every_command_and_explains_each(arguments: list[str], capsys: Captured) -> None:
-    listed = {"": COMMANDS, "study": STUDIES}.get(" ".join(arguments), ())
-    with pytest.raises(SystemExit) as ended:
-        main([*arguments, "--help"])
-    assert ended.value.code == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("usage: specviz")
-    assert [name for name in listed if f"\n    {name}" not in printed] == []
-
-
-def test_version_is_that_of_the_package(capsys: Captured) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["--version"])
-    assert capsys.readouterr().out == f"specviz {sv.__version__}\n"
-
-
-def test_python_runs_the_package_as_the_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
-    monkeypatch.setattr("sys.argv", ["specviz", "replay", "no/such/file"])
-    with pytest.raises(SystemExit, match="2"):
-        runpy.run_module("specviz", run_name="__main__")
-    assert capsys.readouterr().err.startswith("specviz replay: ")
-
-
-def test_moves_prints_and_writes_its_table(tmp_path: Path, capsys: Captured) -> None:
-    out = tmp_path / "moves.csv"
-    assert main(f"study moves --device cpu --rows 2 --slots 16 --out {out}".split()) == 0
-    assert "double_buffer_ms" in capsys.readouterr().out
-    assert pd.read_csv(out)["rows"].tolist() == [2]
-    assert json.loads(out.with_suffix(".json").read_text())["device"] == "cpu"
-
-
-def test_packing_prints_and_writes_its_table(tmp_path: Path, capsys: Captured) -> None:
-    out = tmp_path / "packing.csv"
-    sizes = "--batch-sizes 4 --num-draft-tokens 2 --extras 3 --repetitions 1"
-    assert main(f"study packing {sizes} --out {out}".split()) == 0
-    assert "packed_ms" in capsys.readouterr().out
-    (row,) = pd.read_csv(out).to_dict("records")
-    assert row["filling"] == pytest.approx(0.5), "four rows of 3 tokens in a rectangle of 4 x 6"
-    assert min(row["uniform_ms"], row["rectangle_ms"], row["packed_ms"]) > 0
-
-
-@pytest.mark.parametrize(("rows", "k", "extra"), [(1, 3, 2), (2, 1, 1), (8, 3, 2), (32, 5, 4)])
-def test_spread_drafts_are_k_a_row_on_average(rows: int, k: int, extra: int) -> None:
-    lengths = spread(rows, k, extra)
-    assert sum(lengths) == k * rows
-    assert set(lengths) <= set(range(k + extra + 1))
-    assert rows == 1 or len(set(lengths)) > 1
-
-
-def test_bits_per_byte_of_one_file(embedded: sv.Pair) -> None:
-    """A uniform model needs log2 V bits for each token but the first.
-
-    The embedded model, trained on Python, needs fewer.
-    """
-    function = "def read(path):\n    with open(path) as file:\n        return file.read()\n"
-    text = f"import os\n\n\n{function}" * 30  # more than one window
-    file = SourceFile("a.py", text, held_out=True, is_test=False)
-    ids = embedded.tokenizer(file.blocks)["input_ids"]
-    tokens = sum(map(len, ids)) + len(file.blocks) - 1  # eos ends, one bos is given
-    expected = tokens * np.log2(VOCABULARY) / sum(len(block.encode()) for block in file.blocks)
-    blank = build_model(layers=1, hidden_size=8, heads=1, kv_heads=1, mlp=8)
-    torch.nn.init.zeros_(blank.lm_head.weight)
-    assert tokens > WINDOW
-    assert bits_per_byte(blank, embedded.tokenizer, [file]) == pytest.approx(expected)
-    assert 0 < bits_per_byte(embedded.target, embedded.tokenizer, [file]) < expected
-
-
-def test_evaluate_takes_a_limit_and_shows_how_far_it_is(
-    embedded: sv.Pair, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = [SourceFile(f"{n}.py", "import os\n", held_out=True, is_test=n > 1) for n in range(3)]
-    monkeypatch.setattr("specviz.zoo.measure.read_corpus", lambda: files)
-    monkeypatch.setattr("specviz.cli.evaluate.load_models", lambda _: embedded)
-    assert main(["evaluate", "--limit", "2", "--max-new-tokens", "2"]) == 0
-    printed = capsys.readouterr()
-    assert "held-out library (2 files)" in printed.out
-    assert "| 0/2 [" in printed.err
-    assert printed.err.count("bits per byte: 100%") == 4
 
 
 def test_replay_makes_a_page_of_a_saved_run(tmp_path: Path, capsys: Captured) -> None:

@@ -1,7 +1,7 @@
-"""What each notebook of the course contains.
+"""What each notebook of the course contains, and that the map of the course says the same.
 
-It has an opening, predictions, prose around every code cell, exercises, a summary and the next
-step. No choice was close in the runs whose text it stores, so the text is the same on another
+A notebook has an opening, predictions, prose around every code cell, exercises, a summary and the
+next step. No choice was close in the runs whose text it stores, so the text is the same on another
 machine.
 """
 
@@ -16,7 +16,10 @@ from test_notebooks import stored
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NAMES = [path.stem for path in NOTEBOOKS]
 MIN_PREDICTIONS = 3
+NUMBER_WORDS = {18: "eighteen", 19: "nineteen", 20: "twenty", 21: "twenty-one"}
+TITLE = r"(?m)^(?:\*\*|### )(\d+)\. (.+)$"  # of an exercise
 
 
 def prose(notebook: NotebookNode) -> list[str]:
@@ -28,10 +31,10 @@ def missing(patterns: list[str], text: str) -> list[str]:
 
 
 def opens_with_a_promise(notebook: NotebookNode) -> list[str]:
-    """What the reader will be able to do, in minutes, and what it needs."""
+    """What the reader will be able to do, in minutes, what it needs, and the letters."""
+    promise = [r"^# \S", r"After this notebook you can", r"[Ii]t takes\b.* \d+ minutes"]
     return missing(
-        [r"^# \S", r"After this notebook you can", r"[Ii]t takes\b.* \d+ minutes", r"\bneeds\b"],
-        prose(notebook)[0],
+        [*promise, r"\bneeds\b", r"\]\(\.\./docs/glossary\.md#letters"], prose(notebook)[0]
     )
 
 
@@ -62,23 +65,19 @@ def predicts_before_it_runs(notebook: NotebookNode) -> list[str]:
 def has_exercises(notebook: NotebookNode) -> list[str]:
     """Exercises are numbered: at least one to predict, one to write and one to debug.
 
-    Each has a folded hint and its minutes. The minutes at the top of the notebook include them.
+    Each has a folded hint, its minutes, and one to three dots before them.
     """
     text = "\n".join(prose(notebook))
-    titles = re.findall(r"(?m)^(?:\*\*|### )(\d+)\. (.+)$", text)
+    titles = re.findall(TITLE, text)
     problems = [
         f"nothing to {kind}"
         for kind in ("Predict", "Write", "Debug")
         if not any(title.startswith(kind) for _, title in titles)
     ]
-    minutes = [
-        int(found[0]) for _, title in titles if (found := re.findall(r"\((\d+) minutes\)", title))
+    rated = r" (?:●○○|●●○|●●●) \(\d+ minutes\)"
+    problems += [
+        f"no dots or minutes: {title}" for _, title in titles if not re.search(rated, title)
     ]
-    if len(minutes) < len(titles):
-        problems.append(f"minutes of {len(minutes)} of {len(titles)} exercises")
-    promised = re.search(r"(\d+) minutes", prose(notebook)[0])
-    if promised is None or sum(minutes) >= int(promised[1]):
-        problems.append(f"{sum(minutes)} minutes of exercises")
     numbers = [int(number) for number, _ in titles]
     if numbers != list(range(1, len(titles) + 1)):
         problems.append(f"exercises numbered {numbers}")
@@ -124,27 +123,16 @@ def adds_up_its_minutes(notebook: NotebookNode) -> list[str]:
     if parts is None:
         return ["no minutes of its parts"]
     total, core, optional, exercises = map(int, parts.groups(default="0"))
-    stated = re.findall(r"(?m)^(?:\*\*|### )\d+\. .*\((\d+) minutes\)", "\n".join(prose(notebook)))
+    titles = [title for _, title in re.findall(TITLE, "\n".join(prose(notebook)))]
+    stated = sum(int(minutes) for minutes in re.findall(r"\((\d+) minutes\)", "\n".join(titles)))
     problems = []
     if total != core + optional + exercises:
         problems.append(f"{core} + {optional} + {exercises} is not {total}")
-    if exercises != sum(map(int, stated)):
-        problems.append(f"the exercises take {sum(map(int, stated))} minutes")
+    if exercises != stated:
+        problems.append(f"the exercises take {stated} minutes")
     return problems
 
 
-def rates_its_exercises(notebook: NotebookNode) -> list[str]:
-    """Each exercise has one to three dots before its minutes."""
-    titles = re.findall(r"(?m)^(?:\*\*|### )\d+\. .+$", "\n".join(prose(notebook)))
-    rated = r" (?:●○○|●●○|●●●) \(\d+ minutes\)"
-    return [title for title in titles if not re.search(rated, title)]
-
-
-def links_the_notation(notebook: NotebookNode) -> list[str]:
-    return missing([r"\]\(\.\./docs/notation\.md"], prose(notebook)[0])
-
-
-FORMS = (has_the_core_first, adds_up_its_minutes, rates_its_exercises, links_the_notation)
 CHECKS = (
     opens_with_a_promise,
     ends_with_a_summary,
@@ -152,107 +140,9 @@ CHECKS = (
     predicts_before_it_runs,
     has_exercises,
     asserts_that_no_choice_was_close,
+    has_the_core_first,
+    adds_up_its_minutes,
 )
-OPENING = (
-    "# Title\n\n**After this notebook you can** do it.\n\n"
-    "**It takes** about 20 minutes and needs no GPU."
-)
-ASSERTED = (
-    'run = sv.generate(pair, prompts, **{"record": True})\n'
-    "assert metrics.smallest_gap(run.trace) > 1e-3"
-)
-EXERCISES = [
-    f"**{number}. {kind}** (4 minutes). What?\n\n"
-    "<details><summary>Hint</summary>\n\nLook.\n</details>"
-    for number, kind in enumerate(("Predict", "Write", "Debug"), 1)
-]
-ENDING = "## Summary\n\n- That was it.\n\n**Next.** Another one."
-PREDICTION = "**Before you run the next cell:** what will it be?"
-# markdown and code in turns
-GOOD = [
-    OPENING,
-    ASSERTED,
-    PREDICTION,
-    "1 + 1",
-    PREDICTION,
-    "2 + 2",
-    PREDICTION,
-    "3 + 3",
-    "\n\n".join(EXERCISES),
-    "check.it(...)",
-    ENDING,
-]
-BROKEN = (
-    (opens_with_a_promise, "After this notebook you can", "This notebook is about how to"),
-    (opens_with_a_promise, "about 20 minutes", "a while"),
-    (opens_with_a_promise, "needs no GPU", "is fun"),
-    (opens_with_a_promise, "# Title", "Title"),
-    (ends_with_a_summary, "## Summary", "## Farewell"),
-    (ends_with_a_summary, "**Next.** Another one.", ""),
-    (has_prose_around_code, OPENING, ""),
-    (has_prose_around_code, ENDING, " \n"),
-    (has_prose_around_code, "\n\n".join(EXERCISES), ""),
-    (predicts_before_it_runs, "2 + 2", ""),
-    (predicts_before_it_runs, PREDICTION, "Now the next cell."),
-    (has_exercises, "Write", "Predict"),
-    (has_exercises, "Debug", "Look at"),
-    (has_exercises, "**2. Write** (4 minutes)", "**2. Write**"),
-    (has_exercises, "**2. Write** (4 minutes)", "**2. Write** (40 minutes)"),
-    (has_exercises, "**2. Write**", "**3. Write**"),
-    (has_exercises, EXERCISES[2], "**3. Debug** (4 minutes). What?"),
-    (
-        asserts_that_no_choice_was_close,
-        "assert metrics.smallest_gap(run.trace) > 1e-3",
-        "assert run.texts",
-    ),
-    (asserts_that_no_choice_was_close, "assert metrics", "print(metrics"),
-)
-
-
-FORMED_OPENING = (
-    OPENING.replace(
-        "20 minutes", "20 minutes: 5 for the core, 3 for the optional part, 12 for the exercises"
-    )
-    + " [notation](../docs/notation.md)"
-)
-FORMED_EXERCISES = "\n\n".join(EXERCISES).replace(" (4 minutes)", " ●●○ (4 minutes)")
-FORMED_TEXTS = [
-    FORMED_OPENING,
-    "1 + 1",
-    "## A part\n\n## Optional\n\n### More\n\nOf it.",
-    "2 + 2",
-    f"## Exercises\n\n{FORMED_EXERCISES}",
-    "check.it(...)",
-    ENDING,
-]
-UNFORMED = (
-    (has_the_core_first, "## Optional", "## Optional: more"),
-    (has_the_core_first, "## A part", "## Optional"),
-    (has_the_core_first, "### More\n", ""),
-    (has_the_core_first, "## Exercises", "## Your turn"),
-    (has_the_core_first, "## Exercises\n", "## Exercises\n\n## A core part\n"),
-    (adds_up_its_minutes, "5 for the core", "6 for the core"),
-    (adds_up_its_minutes, "(4 minutes)", "(5 minutes)"),
-    (adds_up_its_minutes, "5 for the core, ", ""),
-    (has_the_core_first, "3 for the optional part, ", ""),
-    (adds_up_its_minutes, "3 for the optional part, ", ""),
-    (rates_its_exercises, "2. Write** ●●○", "2. Write**"),
-    (rates_its_exercises, "2. Write** ●●○", "2. Write** ○●●"),
-    (links_the_notation, "notation.md", "glossary.md"),
-)
-
-
-def make_notebook(sources: list[str]) -> NotebookNode:
-    """Markdown and code in turns; an empty source gives no cell."""
-    kinds = [(new_markdown_cell, new_code_cell)[i % 2] for i in range(len(sources))]
-    return new_notebook(
-        cells=[make(source) for make, source in zip(kinds, sources, strict=True) if source]
-    )
-
-
-def test_the_quickstart_names_all_that_follow():
-    text = "\n".join(prose(stored(NOTEBOOKS[0])))
-    assert [path.stem for path in NOTEBOOKS[1:] if path.stem not in text] == []
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -261,40 +151,123 @@ def test_notebook(path, check):
     assert check(stored(path)) == []
 
 
-@pytest.mark.parametrize("check", FORMS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
-def test_form_of_a_notebook(path, check):
-    assert check(stored(path)) == []
-
-
-@pytest.mark.parametrize(
-    ("check", "old", "new"), UNFORMED, ids=lambda value: getattr(value, "__name__", "")
+OPENING = (
+    "# Title\n\n**After this notebook you can** do it.\n\n**It takes** about 20 minutes: 5 for the "
+    "core, 3 for the optional part, 12 for the exercises, and needs no GPU. "
+    "[notation](../docs/glossary.md#letters)"
 )
-def test_a_notebook_without_form_is_refused(check, old, new):
-    assert check(make_notebook(FORMED_TEXTS)) == []
-    broken = [source.replace(old, new) for source in FORMED_TEXTS]
-    assert broken != FORMED_TEXTS
-    assert check(make_notebook(broken))
+EXERCISES = "## Exercises\n\n" + "\n\n".join(
+    f"**{number}. {kind}** ●●○ (4 minutes). What?\n\n"
+    "<details><summary>Hint</summary>\n\nLook.\n</details>"
+    for number, kind in enumerate(("Predict", "Write", "Debug"), 1)
+)
+ENDING = "## Summary\n\n- That was it.\n\n**Next.** Another one."
+PREDICTION = "**Before you run the next cell:** what will it be?"
+RECORDS = (
+    'run = sv.generate(pair, prompts, **{"record": True})\n'
+    "assert metrics.smallest_gap(run.trace) > 1e-3"
+)
+OPTIONAL = f"## A part\n\n## Optional\n\n### More\n\n{PREDICTION}"
+# Markdown and code in turns.
+GOOD = [OPENING, RECORDS, PREDICTION, "1 + 1", PREDICTION, "2 + 2", OPTIONAL, "3 + 3"]
+GOOD += [EXERCISES, "check.it(...)", ENDING]
+BROKEN = (
+    (opens_with_a_promise, "After this notebook you can", "This notebook is about how to"),
+    (opens_with_a_promise, "about 20 minutes", "a while"),
+    (opens_with_a_promise, "needs no GPU", "is fun"),
+    (opens_with_a_promise, "#letters", "#words"),
+    (ends_with_a_summary, "## Summary", "## Farewell"),
+    (ends_with_a_summary, "**Next.** Another one.", ""),
+    (has_prose_around_code, OPENING, ""),
+    (has_prose_around_code, ENDING, " \n"),
+    (has_prose_around_code, EXERCISES, ""),
+    (predicts_before_it_runs, "2 + 2", ""),
+    (has_exercises, "Write", "Predict"),
+    (has_exercises, "**2. Write** ●●○ (4 minutes)", "**2. Write** ●●○"),
+    (has_exercises, "2. Write** ●●○", "2. Write** ○●●"),
+    (has_exercises, "**2. Write**", "**3. Write**"),
+    (has_exercises, "<details><summary>Hint</summary>", "Hint:"),
+    (asserts_that_no_choice_was_close, "assert metrics", "print(metrics"),
+    (has_the_core_first, "## Optional", "## Optional: more"),
+    (has_the_core_first, "## A part", "## Optional"),
+    (has_the_core_first, "### More\n", ""),
+    (has_the_core_first, "## Exercises\n", "## Exercises\n\n## A core part\n"),
+    (has_the_core_first, "3 for the optional part, ", ""),
+    (adds_up_its_minutes, "5 for the core", "6 for the core"),
+    (adds_up_its_minutes, "(4 minutes)", "(5 minutes)"),
+    (adds_up_its_minutes, "5 for the core, ", ""),
+)
 
 
-def test_a_notebook_may_be_all_core():
-    opening = FORMED_OPENING.replace("20 minutes: 5", "17 minutes: 5")
-    opening = opening.replace("3 for the optional part, ", "")
-    text = "## A part\n\nOf it."
-    notebook = make_notebook([opening, "1 + 1", text, *FORMED_TEXTS[3:]])
-    assert [problem for check in FORMS for problem in check(notebook)] == []
-
-
-def test_a_good_notebook_passes_all_checks():
-    assert {
-        check.__name__: found for check in CHECKS if (found := check(make_notebook(GOOD)))
-    } == {}
+def problems_of(check, sources: list[str]) -> list[str]:
+    """Check a notebook of markdown and code in turns; an empty source gives no cell."""
+    kinds = [(new_markdown_cell, new_code_cell)[i % 2] for i in range(len(sources))]
+    cells = [make(source) for make, source in zip(kinds, sources, strict=True) if source]
+    return check(new_notebook(cells=cells))
 
 
 @pytest.mark.parametrize(
     ("check", "old", "new"), BROKEN, ids=lambda value: getattr(value, "__name__", "")
 )
-def test_broken_notebooks_are_refused(check, old, new):
+def test_a_broken_notebook_is_refused(check, old, new):
+    assert problems_of(check, GOOD) == []
     broken = [source.replace(old, new) for source in GOOD]
     assert broken != GOOD
-    assert check(make_notebook(broken))
+    assert problems_of(check, broken)
+
+
+def test_a_notebook_may_be_all_core():
+    opening = OPENING.replace("20 minutes: 5", "17 minutes: 5")
+    opening = opening.replace("3 for the optional part, ", "")
+    sources = [opening, *GOOD[1:6], f"## A part\n\n{PREDICTION}", *GOOD[7:]]
+    assert [problem for check in CHECKS for problem in problems_of(check, sources)] == []
+
+
+# The map: docs/course.md and figures/course-*.svg
+
+
+def course() -> dict[str, tuple[str, int, int | None, str]]:
+    """Return what the table of docs/course.md says: road, minutes, those of the core, and after."""
+    page = (ROOT / "docs" / "course.md").read_text(encoding="utf-8")
+    line = (
+        r"(?m)^\| \[(\w+)\]\(\.\./notebooks/\1\.ipynb\): .+ \| (\w+) \| (\d+) \| (\d*) \| (\w*) \|$"
+    )
+    found = {}
+    for name, road, minutes, core, after in re.findall(line, page):
+        found[name] = (road, int(minutes), int(core) if core else None, after)
+    return found
+
+
+def test_quickstart_and_map_have_every_notebook_and_the_readme_links_the_map():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"[map](docs/course.md) of {NUMBER_WORDS[len(NAMES)]} notebooks" in readme
+    quickstart = "\n".join(prose(stored(NOTEBOOKS[0])))
+    assert [name for name in NAMES[1:] if name not in quickstart] == []
+    assert "](../docs/course.md" in prose(stored(NOTEBOOKS[0]))[0]
+    assert list(course()) == NAMES
+    assert len({name[:2] for name in NAMES}) == len(NAMES)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_road_and_minutes_of_the_map_are_those_of_the_opening(path):
+    road, minutes, core, after = course()[path.stem]
+    opening = prose(stored(path))[0]
+    words = {"core": "Core road", "optional": "Optional"}[road]
+    assert f"**{words}.** It takes an estimated " in opening
+    assert int(re.search(r"[Ii]t takes\b.* (\d+) minutes", opening)[1]) == minutes
+    found = re.search(r"(\d+) for the core", opening)
+    assert (found and int(found[1])) == core
+    assert after in ("", *NAMES[: NAMES.index(path.stem)])
+    for look in ("light", "dark"):
+        drawing = (ROOT / "figures" / f"course-{look}.svg").read_text(encoding="utf-8")
+        drawn = (
+            rf">{path.stem}</text>(<text[^>]*>[^<]+</text>)<text[^>]*>{minutes} min, core {core}<"
+        )
+        assert re.search(drawn, drawing), f"course-{look}.svg"
+
+
+def test_the_core_road_takes_three_hours_at_most():
+    core = {name: line for name, line in course().items() if line[0] == "core"}
+    assert [name[:2] for name in core] == ["00", "01", "02", "03", "06"]
+    assert sum(line[2] for line in core.values()) <= 180
+    assert [line[3] for line in core.values()] == ["", *list(core)[:-1]]

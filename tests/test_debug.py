@@ -5,7 +5,6 @@ The faults are written down here and in the solutions, not beside the code that 
 
 import inspect
 import pkgutil
-from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 
@@ -14,61 +13,33 @@ import torch
 from scipy import stats
 
 import specviz as sv
-from specviz.exercises import decoders
-from specviz.exercises.decoders import crop, lookup, mystery, refill, repad, sampling, static
-from specviz.exercises.decoders.mending import mended, shown
+from checks import decoders
+from checks.decoders import crop, lookup, mystery, refill, repad, sampling, slots, static
+from checks.decoders.mending import mended, shown
 
 PROMPTS = (0, 1, 6, 9)  # bundled ones, of 10 to 28 tokens; 0 and 6 begin with the same two
 ENDING = (8, 10, 14)  # whose texts end with EOS
 NEW_TOKENS = 24
 EOS = 2
-
-
-@dataclass(frozen=True)
-class Broken:
-    """A decoder of the course.
-
-    Attributes:
-        decoder: the module.
-        old, new: the line that is wrong, and what mends it.
-        rule: that the first fault of the report breaks; None if the text is right.
-        words: of the report, as the notebook explains them.
-    """
-
-    decoder: ModuleType
-    old: str
-    new: str
-    rule: str | None
-    words: str
-
-
-BROKEN = (
-    Broken(
-        crop, "forget(target_cache, K - len(new))", "forget(target_cache, K - a)", "mask", "sees"
-    ),
-    Broken(
-        repad,
-        "start : len(row) - 1]",
-        "start : start + len(row) - 1]",
-        "kv",
-        "holds zeros",
-    ),
-    Broken(static, "own[:, None] + 1", "own[:, None]", "mask", "token 0 sees slot"),
-    Broken(
-        refill,
+# The line that is wrong and what mends it, the rule that is broken first (None if the text is
+# right), and words of the report as the notebook explains them.
+BROKEN = {
+    crop: ("forget(target_cache, K - len(new))", "forget(target_cache, K - a)", "mask", "sees"),
+    repad: ("start : len(row) - 1]", "start : start + len(row) - 1]", "kv", "holds zeros"),
+    static: ("own[:, None] + 1", "own[:, None]", "mask", "token 0 sees slot"),
+    refill: (
         "seen[row, start:] = 1",
         "seen[row] = torch.arange(seen.shape[1]) >= start",
         "mask",
         "of request ",
     ),
-    Broken(
-        mystery,
+    mystery: (
         "attention_mask=seen, past",
         "attention_mask=seen, position_ids=positions_of(seen)[:, -1:], past",
         None,
         "draft cache: the draft model reads a wrong context in 4 of 4 requests",
     ),
-)
+}
 EOS_CUT = (
     "            tokens += new\n",
     "            new = new[: new.index(eos) + 1] if eos in new else new\n"
@@ -97,42 +68,31 @@ def audited(decoder: ModuleType, given: list[list[int]]) -> tuple[list[list[int]
     return outputs, watched.audit(given, outputs)
 
 
-def names(cases: tuple[Broken, ...]) -> list[str]:
-    return [case.decoder.__name__.rpartition(".")[2] for case in cases]
+def name(decoder: ModuleType) -> str:
+    return decoder.__name__.rpartition(".")[2]
 
 
-# One of them is enough in a hurry: the solutions of 16_debug find and mend the same faults.
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "case",
-    [BROKEN[0], *(pytest.param(case, marks=pytest.mark.slow) for case in BROKEN[1:])],
-    ids=names(BROKEN),
-)
-def test_the_watch_names_the_fault_and_a_line_mends_it(case: Broken) -> None:
+@pytest.mark.slow  # the solutions of 16_debug find and mend the same faults
+@pytest.mark.parametrize("decoder", BROKEN, ids=name)
+def test_the_watch_names_the_fault_and_a_line_mends_it(decoder: ModuleType) -> None:
+    old, new, rule, words = BROKEN[decoder]
     due = texts(prompts())
-    outputs, report = audited(case.decoder, prompts())
-    assert case.words in str(report)
-    assert report.is_right == (outputs == due) == (case.rule is None)
-    if case.rule is not None:
-        assert report.faults[0].rule == case.rule
+    outputs, report = audited(decoder, prompts())
+    assert words in str(report)
+    assert report.is_right == (outputs == due) == (rule is None)
+    if rule is not None:
+        assert report.faults[0].rule == rule
         broken = {each.rule for each in sv.check_invariants(report.trace)}
         assert broken & {"mask", "kv"}, "the record shows it, too"
-    outputs, report = audited(mended(case.decoder, case.old, case.new), prompts())
+    if decoder is repad:
+        lengths = [len(prompt) for prompt in prompts()]
+        right = [output == text for output, text in zip(outputs, due, strict=True)]
+        assert right == [length == max(lengths) for length in lengths]
+    outputs, report = audited(mended(decoder, old, new), prompts())
     assert outputs == due
     assert report.is_right
-    assert case.words not in str(report)
+    assert words not in str(report)
     assert sv.check_invariants(report.trace) == []
-
-
-@pytest.mark.slow
-def test_only_rows_without_padding_are_right() -> None:
-    due = texts(prompts())
-    outputs, _ = audited(repad, prompts())
-    lengths = [len(prompt) for prompt in prompts()]
-    right = [output == text for output, text in zip(outputs, due, strict=True)]
-    assert right == [length == max(lengths) for length in lengths]
-    for prompt, text in zip(prompts(), due, strict=True):
-        assert audited(repad, [prompt])[0] == [text]
 
 
 @pytest.mark.slow
@@ -173,17 +133,22 @@ def first_token_p_value(decoder: ModuleType, rows: int = 200, temperature: float
     return float(stats.binomtest(count, rows, float(p[best])).pvalue)
 
 
-@pytest.mark.parametrize("decoder", [crop, repad, static, refill, lookup, sampling, mystery])
-def test_a_source_says_nothing_of_its_fault(decoder: ModuleType) -> None:
-    source = inspect.getsource(decoder)
-    for word in ("wrong", "fault", "bug", "mistake", "FIXME", "TODO", "should"):
-        assert word not in source
-    assert "import specviz" not in source
-    assert len(source.splitlines()) <= 100
-    page = shown(decoder).data
-    assert page.startswith(inspect.getdoc(decoder))
-    assert "def decode(" in page
-    assert source.endswith(page.partition("```python\n")[2].removesuffix("```"))
+def test_a_source_is_shown_whole_and_says_nothing_of_its_fault() -> None:
+    others = {"common", "mending"}  # `slots` belongs to 19_capstone
+    course = (*BROKEN, lookup, sampling, slots)
+    found = {module.name for module in pkgutil.iter_modules(decoders.__path__)}
+    assert found == {name(decoder) for decoder in course} | others
+    for decoder in course:
+        source = inspect.getsource(decoder)
+        for word in ("wrong", "fault", "bug", "mistake", "FIXME", "TODO", "should"):
+            assert word not in source
+        assert "import specviz" not in source
+        page, folded = (shown(decoder, folded=folded).data for folded in (False, True))
+        assert page.startswith(inspect.getdoc(decoder))
+        assert "def decode(" in page
+        code = page[page.index("```python\n") :]
+        assert source.endswith(code.removeprefix("```python\n").removesuffix("```"))
+        assert folded.endswith(f"</summary>\n\n{code}\n\n</details>")
 
 
 def test_a_copy_is_mended_and_the_decoder_is_not() -> None:
@@ -207,10 +172,3 @@ def test_a_copy_is_mended_and_the_decoder_is_not() -> None:
 def test_what_cannot_be_replaced_is_refused(old: object, new: object, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         mended(crop, old, new)
-
-
-def test_the_folder_has_no_other_decoders() -> None:
-    found = {module.name for module in pkgutil.iter_modules(decoders.__path__)}
-    known = {each.__name__.rpartition(".")[2] for each in (crop, repad, static, refill, lookup)}
-    # `slots` belongs to 19_capstone: test_capstone.py.
-    assert found == known | {"sampling", "mystery", "common", "mending", "slots"}

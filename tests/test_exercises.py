@@ -1,67 +1,58 @@
 """The notebooks' exercises can be solved, wrong answers are found, and no answer stops a notebook.
 
 Convention, for a notebook NN_name.ipynb:
-- specviz/exercises/name.py has a *check* for each exercise, a function decorated with `@exercise`.
-  The notebook imports it as `from specviz.exercises import name as check` and calls
-  `check.some_name(answer)`.
+- notebooks/checks/name.py has a *check* for each exercise, a function decorated with `@exercise`.
+  The notebook imports it as `from checks import name as check` and calls `check.some_name(answer)`.
 - notebooks/solutions/NN_name.py imports the same, and asserts that each check returns True for the
   right answer.
-- tests/mistakes/name.py has WRONG = {name of the check: [arguments, ...]}, one or more plausible
-  wrong answers for each check, each a tuple.
+- tests/mistakes/name.py has WRONG = {check: {sentence: [answer, ...]}}: plausible wrong answers,
+  and what the check says of them. A tuple is several arguments; " ... " is any text.
 
-The right answers are those of the solutions, so they are written down once. The other tests follow
-from them and from the wrong ones: a missing answer prints "not yet", an answer that stops or makes
+The other tests follow from these: a missing answer prints "not yet", an answer that stops or makes
 no sense prints "no", and neither raises anything.
 """
 
 import importlib
 import json
-import pkgutil
+import re
 import runpy
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from specviz import exercises, metrics
-from specviz.exercises import base
+from checks import base
+from specviz import metrics
 
 ROOT = Path(__file__).parents[1]
-NAMES = sorted(
-    module.name
-    for module in pkgutil.iter_modules(exercises.__path__)
-    if module.name != "base" and not module.ispkg  # `decoders` are what the reader debugs
-)
+SOLUTIONS = {
+    path.stem[3:]: path for path in sorted((ROOT / "notebooks" / "solutions").glob("[0-9]*.py"))
+}
+NAMES = list(SOLUTIONS)
+SLOW = {"capstone", "debug"}  # their checks run whole decoders
 Check = Callable[..., bool]
 
 
 def module_of(name: str) -> ModuleType:
-    return importlib.import_module(f"specviz.exercises.{name}")
+    return importlib.import_module(f"checks.{name}")
 
 
 def checks_of(name: str) -> dict[str, Check]:
     """Return the checks of a module: its own public functions with the decorator."""
-    module = module_of(name)
-    found = {}
-    for key, value in vars(module).items():
-        is_own = getattr(value, "__module__", "") == module.__name__ and not key.startswith("_")
-        if is_own and hasattr(value, "__wrapped__"):
-            found[key] = value
-    return found
+    return {
+        key: value
+        for key, value in vars(module_of(name)).items()
+        if getattr(value, "__module__", "") == f"checks.{name}"
+        and hasattr(value, "__wrapped__")
+        and not key.startswith("_")
+    }
 
 
-def only(folder: str, pattern: str) -> Path:
-    """Return the only file that matches the pattern."""
-    found = sorted((ROOT / folder).glob(pattern))
-    assert len(found) == 1, f"{len(found)} files {folder}/{pattern}"
-    return found[0]
-
-
-@cache
-def mistakes(name: str) -> dict[str, list[tuple]]:
-    return runpy.run_path(str(ROOT / "tests" / "mistakes" / f"{name}.py"))["WRONG"]
+def mistakes(name: str) -> dict[str, dict[str, list[Any]]]:
+    return importlib.import_module(f"mistakes.{name}").WRONG
 
 
 @cache
@@ -77,18 +68,19 @@ def run_solution(name: str) -> list[tuple[str, tuple, object]]:
 
         return call
 
-    solution = only("notebooks/solutions", f"[0-9][0-9]_{name}.py")
     with pytest.MonkeyPatch.context() as patch:
         for key, check in checks_of(name).items():
             patch.setattr(module, key, watched(key, check))
-        runpy.run_path(str(solution), run_name="__main__")
+        runpy.run_path(str(SOLUTIONS[name]), run_name="__main__")
     return calls
 
 
 def right_answer(name: str, key: str) -> tuple:
-    answers = [answers for called, answers, _ in run_solution(name) if called == key]
-    assert answers, f"the solution does not call check.{key}"
-    return answers[0]
+    """Return the answer of the solution, which the check has accepted."""
+    found = [(answers, said) for called, answers, said in run_solution(name) if called == key]
+    assert found, f"the solution does not call check.{key}"
+    assert [said for _, said in found if said is not True] == []
+    return found[0][0]
 
 
 def stub(*arguments: object, **named: object) -> None:
@@ -99,7 +91,6 @@ def crash(*arguments: object, **named: object) -> None:
     raise ZeroDivisionError("a slip in the reader's code")
 
 
-SLOW = {"capstone", "debug"}  # their checks run whole decoders
 EVERY_CHECK = [
     pytest.param(name, key, id=f"{name}.{key}", marks=[pytest.mark.slow] if name in SLOW else [])
     for name in NAMES
@@ -107,31 +98,17 @@ EVERY_CHECK = [
 ]
 
 
-def test_there_are_exercises():
-    assert NAMES
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_notebook_solution_and_mistakes_cover_every_check(name):
     text = {"code": "", "markdown": ""}
-    notebook = only("notebooks", f"[0-9][0-9]_{name}.ipynb")
+    notebook = ROOT / "notebooks" / f"{SOLUTIONS[name].stem}.ipynb"
     for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
         text[cell["cell_type"]] += "".join(cell["source"]) + "\n"
-    solution = only("notebooks/solutions", f"[0-9][0-9]_{name}.py")
     assert checks_of(name)
-    assert f"from specviz.exercises import {name} as check" in text["code"]
+    assert f"from checks import {name} as check" in text["code"]
     assert [key for key in checks_of(name) if f"check.{key}(" not in text["code"]] == []
-    assert f"](solutions/{solution.name})" in text["markdown"]
+    assert f"](solutions/{SOLUTIONS[name].name})" in text["markdown"]
     assert mistakes(name).keys() == checks_of(name).keys()
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in NAMES],
-)
-def test_solution_is_right(name, capsys):
-    assert {key for key, _, _ in run_solution(name)} == checks_of(name).keys()
-    assert [(key, said) for key, _, said in run_solution(name) if said is not True] == []
 
 
 @pytest.mark.parametrize(("name", "key"), EVERY_CHECK)
@@ -143,11 +120,16 @@ def test_right_answer_is_right_as_often_as_it_is_given(name, key, capsys):
 
 
 @pytest.mark.parametrize(("name", "key"), EVERY_CHECK)
-def test_wrong_answers_are_wrong(name, key, capsys):
+def test_a_wrong_answer_gets_the_sentence_that_helps(name, key, capsys):
     assert mistakes(name)[key], "no wrong answer"
-    for answers in mistakes(name)[key]:
-        assert checks_of(name)[key](*answers) is False
-        assert capsys.readouterr().out.startswith("no: ")
+    for sentence, wrong in mistakes(name)[key].items():
+        words = re.compile(".*".join(map(re.escape, sentence.split(" ... "))))
+        for answer in wrong:
+            answers = answer if isinstance(answer, tuple) else (answer,)
+            assert checks_of(name)[key](*answers) is False
+            said = " ".join(capsys.readouterr().out.split())
+            assert said.startswith("no: ")
+            assert words.search(said), f"{sentence!r} is not in {said!r}"
 
 
 @pytest.mark.parametrize(("name", "key"), EVERY_CHECK)
@@ -182,7 +164,7 @@ def test_the_hunts_runs_are_the_same_on_every_machine():
     """No choice in them was close, because the answers depend on what was accepted."""
     hunt = module_of("invariants")
     for name in (*hunt._MYSTERIES, *hunt._PRACTICE):
-        assert metrics.smallest_gap(hunt._RECORDED[name]) > 1e-3
+        assert metrics.smallest_gap(hunt._recorded(name)) > 1e-3
 
 
 def test_a_check_names_the_case(capsys):

@@ -24,7 +24,11 @@ import specviz as sv
 from specviz.costs.laws import LogLaw, fit_log, interval, resampled_lengths
 from specviz.engine.drafters import Draft
 from specviz.engine.drafters.model import ModelDrafter
+from specviz.engine.heads import build_head
+from specviz.engine.heads.base import HeadOutput
 from specviz.engine.state import State
+from specviz.zoo.heads.measure import count_hits, texts_from
+from specviz.zoo.heads.training import kept_layers
 
 STEP = 32  # tokens of a step
 X = np.array([1e4, 2e4, 4e4, 8e4, 1.6e5, 3.2e5])
@@ -285,3 +289,30 @@ def test_every_contender_has_steps_and_a_pair() -> None:
     assert len(set(labels)) == len(labels)
     plan = heads.CONTENDERS[0].plan(40)
     assert (plan.steps, plan.warmup) == (40, 8)
+
+
+def test_hits_are_those_of_a_plain_count() -> None:
+    """The head's first choice is always 0, and its second 1."""
+    target = tiny_target()
+    head = build_head("medusa", target)
+    logits = -torch.arange(4096.0)
+
+    def unroll(
+        tokens: torch.Tensor, _: object, starts: torch.Tensor, steps: int
+    ) -> list[HeadOutput]:
+        shape = (*starts.shape, 4096)
+        return [HeadOutput(logits.expand(shape), logits[:0]) for _ in range(steps)]
+
+    head.unroll = unroll
+    texts = texts_from(target, [[1, 9], [5]], [[0, 0, 4, 0, 9], [0]], kept_layers(target))
+    found = count_hits(head, texts, 3, 2)
+    assert found.tokens.tolist() == [5, 1]
+    assert found.positions.tolist() == [[5, 4, 3], [1, 0, 0]]
+    assert found.top1.tolist() == [[3, 2, 1], [1, 0, 0]]
+    assert found.top5.tolist() == [[4, 3, 2], [1, 0, 0]]
+    # At 0 both are right and the third is not; at 1 the first; at 3 the first.
+    assert found.accepted.tolist() == [[3, 1, 0], [1, 0, 0]]
+    assert found.reached.tolist() == [[5, 3, 1], [1, 0, 0]]
+    # 0 0 and 4 as bonus, then 0 and 9 as bonus; the other text is one round.
+    assert found.rounds.tolist() == [2, 1]
+    assert count_hits(head, texts, 3, 1).rounds.tolist() == [3, 1]

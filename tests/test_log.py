@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from conftest import debug_page
 from jsonschema import Draft202012Validator
 from test_trace_writer import K, logged, writer
 
@@ -20,8 +20,7 @@ from specviz.cli.main import main as cli
 from specviz.record.log.forms import FORMS, NEEDED
 from specviz.record.missing import MISSING
 
-DOCS = Path(__file__).parents[1] / "docs"
-SCHEMA = json.loads((DOCS / "log.schema.json").read_text())
+SCHEMA = json.loads((Path(__file__).parents[1] / "docs" / "log.schema.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
 
 
@@ -297,12 +296,13 @@ def test_replay_draws_a_log(tmp_path, capsys):
 
 def test_the_page_in_docs_works(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    page = (DOCS / "log.md").read_text()
-    code, *_ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    page = debug_page("Logs")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {}
     exec(code, names)
     assert same(sv.read_log("log.jsonl"), names["trace"])
     assert not sv.check_invariants(names["trace"])
+    assert names["trace"].output(0) == [11, 12, 13]
     (lines,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     for line in lines.splitlines():
         VALIDATOR.validate(json.loads(line))
@@ -310,32 +310,6 @@ def test_the_page_in_docs_works(tmp_path, monkeypatch):
     assert trace.output(0) == [11, 30]
     assert trace.text(11) == " def"
     assert not sv.check_invariants(trace)
-
-
-def test_the_calls_from_inside_a_decoder_in_docs_work(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    first, second = re.findall(r"```python\n(.*?)```", (DOCS / "log.md").read_text(), re.DOTALL)
-    by_hand: dict[str, Any] = {}
-    exec(first, by_hand)
-    calls: dict[str, Any] = {}
-    exec(second, calls)
-    log = sv.TraceWriter([[5, 6, 7], [8, 9]], vocabulary_size=100, num_draft_tokens=2)
-    index = torch.tensor([[0, 1], [-1, 0]])
-    seen = index >= 0
-    calls["log_forward"](log, torch.tensor([[5, 6], [0, 8]]), index, index.clamp(min=0), seen)
-    ids = torch.tensor([[7, 11, 12], [9, 21, 22]])
-    index = torch.tensor([[2, 3, 4], [1, 2, 3]])
-    seen = torch.cat([seen, index >= 0], dim=1)
-    calls["log_forward"](log, ids, index, index, seen)
-    choices = torch.tensor([[11, 12, 13], [25, 30, 31]])
-    calls["log_round"](log, ids[:, 1:], choices, [2, 0])
-    trace = log.trace()
-    assert not sv.check_invariants(trace)
-    for name in ("feeds", "holes"):
-        expected = getattr(by_hand["trace"], name)
-        for key, column in getattr(trace, name).items():
-            assert (column == expected[key]).all(), key
-    assert trace.output(0) == by_hand["trace"].output(0) == [11, 12, 13]
 
 
 def test_num_draft_tokens_bounds_the_drafts():

@@ -3,11 +3,13 @@
 import itertools
 import json
 import math
+import os
 import re
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import agreement
 import biases
 import calibration
 import couplings
@@ -73,7 +75,7 @@ def test_a_small_run_leaves_the_table_and_notes_itself(
 def test_what_is_kept_is_of_the_same_conditions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(measure, "RUNS", tmp_path)
     made: list[object] = []
 
     def entry(value: object) -> object:
@@ -332,3 +334,21 @@ def test_what_loses_the_distribution_is_told_from_what_does_not() -> None:
     table, _ = biases.biases(2)
     assert table["lossless"].tolist() == [True, False, True, False, True, True, False]
     assert math.isclose(table["total_variation_max"].max(), 0.1824, rel_tol=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dtype", "batch_sizes"), [("float32", (1, 4, 8)), ("float64", (4, 8)), ("bfloat16", (8,))]
+)
+def test_valid_strategies_agree_on_spec_bench(
+    dtype: str, batch_sizes: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any difference from decoding alone is a near tie; in 64 bits there is none."""
+    if "SPECVIZ_SPEC_BENCH" not in os.environ:
+        pytest.skip("needs SpecBench's prompts: SPECVIZ_SPEC_BENCH names its question.jsonl")
+    monkeypatch.setattr(measure, "RUNS", tmp_path)
+    table, _ = agreement.agreement(dtype, 12, batch_sizes=batch_sizes, max_new_tokens=16)
+    assert len(table) == len(agreement.VALID) * len(batch_sizes) - (1 in batch_sizes)
+    assert (table["near_ties"] == table["divergences"]).all(), table.to_string()
+    if dtype == "float64":
+        assert (table["exact_match"] == 1).all(), table.to_string()

@@ -1,7 +1,6 @@
 """A record that says one thing wrongly is found out, in every kind of run that it can occur in."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import mutations_deep
@@ -13,7 +12,7 @@ import mutations_selection
 import mutations_tokens
 import mutations_trees
 import pytest
-from conftest import make_pair
+from conftest import debug_page, make_pair
 from mutated_runs import KINDS, record
 from mutations import Mutation
 
@@ -32,7 +31,6 @@ TABLES = (
     mutations_trees,
 )
 ALL: tuple[Mutation, ...] = tuple(each for table in TABLES for each in table.MUTATIONS)
-DOCS = Path(__file__).parents[1] / "docs" / "invariants.md"
 # Columns that no mutation changes: refused when a record is made, or not to be known from it.
 NOT_CHANGED = {
     "requests.prompt_offsets": "refused, or another prompt",
@@ -135,8 +133,8 @@ def test_the_step_through_has_words_for_every_rule() -> None:
 
 
 def test_the_docs_explain_every_rule() -> None:
-    text = DOCS.read_text(encoding="utf-8")
-    assert re.findall(r"^\| \*\*(\w+)\*\* \|", text, re.MULTILINE) == list(RULES)
+    rules = re.findall(r"^\| \*\*(\w+)\*\* \|", debug_page("Invariants"), re.MULTILINE)
+    assert rules == list(RULES)
 
 
 def test_every_column_is_changed_or_there_is_a_reason() -> None:

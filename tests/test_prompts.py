@@ -11,6 +11,7 @@ from conftest import check_refusal, generate
 from test_pair import WORDS, llama, make_tokenizer
 
 import specviz as sv
+from specviz.prompts import spread
 
 TEMPLATE = (
     "{% for message in messages %}w0 {{ message.content }}{% endfor %}"
@@ -203,3 +204,13 @@ def test_prompts_need_no_torch() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False", "False"]
+
+
+def test_a_selection_is_spread_over_the_whole() -> None:
+    assert spread("abcdefgh", 2) == ["a", "e"]
+    assert spread("abcde", 3) == ["a", "b", "d"]
+    assert spread(range(480), 24) == list(range(0, 480, 20))
+    assert spread(range(480), 479)[-1] == 478
+    assert spread("abc", 5) == spread("abc", None) == ["a", "b", "c"]
+    with pytest.raises(ValueError, match=r"^limit must be an int >= 1, got 0; "):
+        spread("abc", 0)

@@ -29,9 +29,9 @@ from specviz.util.validate import quoted_path
 from specviz.zoo.heads import features as features_module
 from specviz.zoo.heads import training
 from specviz.zoo.heads.export import export_head
-from specviz.zoo.heads.features import keep_features
+from specviz.zoo.heads.features import keep_features, target_features
 from specviz.zoo.heads.loss import HeadBatch, head_loss
-from specviz.zoo.heads.measure import measure_coverage, measure_head, texts_from
+from specviz.zoo.heads.measure import count_rounds, measure_coverage, measure_head, texts_from
 from specviz.zoo.heads.training import HeadPlan, TrainedHead, kept_layers, train_head
 
 WEIGHTS = Path(sv.__file__).parent / "zoo" / "weights"
@@ -442,3 +442,19 @@ def test_the_shipped_heads_reach_what_their_card_says() -> None:
         head.load_state_dict(load_file(WEIGHTS / "heads" / kind / "model.safetensors"))
         head.attach(pair.target)
         assert measure_head(head.eval(), texts)["length"] > least
+
+
+def test_rounds_are_counted_as_a_decoder_makes_them() -> None:
+    assert count_rounds([0, 0, 0]) == 3
+    assert count_rounds([2, 0, 0]) == 1
+    assert count_rounds([1, 4, 0, 2, 0, 0]) == 3  # at 0, 2 and 3
+    assert count_rounds([]) == 0
+
+
+def test_target_features_are_those_that_heads_select(target: LlamaForCausalLM) -> None:
+    tokens = torch.arange(3, 20)[None]
+    states = target(tokens, output_hidden_states=True).hidden_states
+    for kind in KINDS:
+        head = build_head(kind, target)
+        found = target_features(target, tokens, head.settings.layers)
+        assert torch.equal(found, head.select(states))

@@ -1,6 +1,6 @@
 """Solutions to the exercises of 00_quickstart.ipynb. Look here after you have tried."""
 
-from specviz.exercises import quickstart as check
+from checks import quickstart as check
 
 # %% 1. Predict: every row gains K + 1 = 6 tokens a round, so all stay in step
 assert check.twins(11, 0)

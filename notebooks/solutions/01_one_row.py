@@ -1,6 +1,6 @@
 """Solutions to the exercises of 01_one_row.ipynb. Look here after you have tried."""
 
-from specviz.exercises import one_row as check
+from checks import one_row as check
 
 # %% 1. Predict: accepted drafts up to the first disagreement, then the target's own token
 assert check.emitted([[7, 3, 5], [4, 4, 4, 4, 1], [2]])

@@ -1,7 +1,7 @@
 """Solutions to the exercises of 02_ragged_failure.ipynb. Look here after you have tried."""
 
 import specviz as sv
-from specviz.exercises import ragged_failure as check
+from checks import ragged_failure as check
 
 # %% 1. Predict: K - a more with each round: 2, then 0, then 4, then 3
 assert check.drift([2, 2, 6, 9])

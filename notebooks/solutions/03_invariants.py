@@ -4,7 +4,7 @@
 import numpy as np
 
 import specviz as sv
-from specviz.exercises import invariants as check
+from checks import invariants as check
 
 # %% [markdown]
 # 1. Predict: c + gained is [9, 7, 11], so L' = 11; d = 11 - 8 - gained.

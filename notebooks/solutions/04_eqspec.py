@@ -3,7 +3,7 @@
 # %%
 import torch
 
-from specviz.exercises import eqspec as check
+from checks import eqspec as check
 
 # %% [markdown]
 # **1.** The rectangle grows from 9 to 10 columns, so a row moves by 1 - gain: 1 - 1, 1 - 5, 1 - 3,

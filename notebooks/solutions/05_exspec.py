@@ -1,7 +1,7 @@
 """Solutions of 05_exspec."""
 
 # %%
-from specviz.exercises import exspec as check
+from checks import exspec as check
 
 # %% [markdown]
 # **1.** With seven sequences of each of the 20 lengths there is no group of eight. One more

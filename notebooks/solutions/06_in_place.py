@@ -3,7 +3,7 @@
 # %%
 import torch
 
-from specviz.exercises import in_place as check
+from checks import in_place as check
 
 # %% [markdown]
 # **1.** Slots 9 to 13 were written. Slot 9 holds the token that was pending, 10 and 11 the accepted

@@ -3,7 +3,7 @@
 # %%
 import numpy as np
 
-from specviz.exercises import equivalence as check
+from checks import equivalence as check
 
 # %% [markdown]
 # 1. Predict: the two distributions share min(p, q) = [0.2, 0.3, 0.2], and only for token 0 is p

@@ -1,7 +1,7 @@
 """Solutions of 08_cost."""
 
 # %%
-from specviz.exercises import cost as check
+from checks import cost as check
 
 # %% [markdown]
 # **1.** A token needs two operations for each parameter of two bytes: one operation a byte and

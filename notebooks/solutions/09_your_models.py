@@ -3,7 +3,7 @@
 # %%
 from statistics import median
 
-from specviz.exercises import your_models as check
+from checks import your_models as check
 
 # %% [markdown]
 # **1.** A: rows of the embedding beyond the last named id are padding, which is cut. B: the ids

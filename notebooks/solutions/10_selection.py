@@ -3,7 +3,7 @@
 # %%
 import numpy as np
 
-from specviz.exercises import selection as check
+from checks import selection as check
 
 # %% [markdown]
 # **1.** The scores are 0.8 0.4 0.36, then 0.4 0.36 0.324, then 0.9 0.81 0.405. The five largest are

@@ -3,7 +3,7 @@
 # %%
 import numpy as np
 
-from specviz.exercises import trees as check
+from checks import trees as check
 
 # %% [markdown]
 # **1.** Every token attends to itself and to the pending token. In between, go from parent to

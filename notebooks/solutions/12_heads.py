@@ -3,7 +3,7 @@
 # %%
 import numpy as np
 
-from specviz.exercises import heads as check
+from checks import heads as check
 
 # %% [markdown]
 # **1.** Three drafts were accepted, so the row has 18 tokens, 0 to 17, and 17 is pending. The head

@@ -1,7 +1,7 @@
 """Solutions of 13_overlap."""
 
 # %%
-from specviz.exercises import overlap as check
+from checks import overlap as check
 
 # %% [markdown]
 # **1.** Lane 0 drafts for 20 ms. From then on verifications follow each other without a pause,

@@ -1,7 +1,7 @@
 """Solutions of 14_memory."""
 
 # %%
-from specviz.exercises import memory as check
+from checks import memory as check
 
 # %% [markdown]
 # **1.** The draft's K/V. It has a slot for every token of every row, as the target's has. A window

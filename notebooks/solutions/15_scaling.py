@@ -3,7 +3,7 @@
 # %%
 import numpy as np
 
-from specviz.exercises import scaling as check
+from checks import scaling as check
 
 # %% [markdown]
 # **1.** From 80k to 640k tokens are three doublings. Each adds as much as the ones before, 0.15.

@@ -3,7 +3,7 @@
 # %%
 import numpy as np
 
-from specviz.exercises import debug as check
+from checks import debug as check
 
 # %% [markdown]
 # **1.** A bonus of the draft's changes text at once and stays fluent. Padding that is seen touches

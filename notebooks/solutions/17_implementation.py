@@ -1,7 +1,7 @@
 """Solutions of 17_implementation."""
 
 # %%
-from specviz.exercises import implementation as check
+from checks import implementation as check
 
 # %% [markdown]
 # **1.** The rows have 13, 15, 12 and 10 tokens afterwards. The longest length grows from 12 to 15,

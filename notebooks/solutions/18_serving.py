@@ -3,7 +3,7 @@
 # %%
 import math
 
-from specviz.exercises import serving as check
+from checks import serving as check
 
 # %% [markdown]
 # **1.** 70 % of 50 are 35 requests a second, and 35 / 30 is 1.17. What cannot be served waits.

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from transformers import DynamicCache
 
-from specviz.exercises import capstone as check
+from checks import capstone as check
 
 # %% [markdown]
 # **1.** The last round begins when one token is missing, with n = 28 + 24 - 1. It writes slots

@@ -31,7 +31,7 @@ def check_invariants(trace: Trace, *, deep: bool = False, pair: "Pair | None" = 
 
     What the target would have drawn in a sampled run follows from the header's seed, as far as the
     recorded candidates decide it. Where they do not, "acceptance" only says that accepted drafts
-    are emitted as they are, and "bonus" that a rejected draft is not emitted. docs/invariants.md
+    are emitted as they are, and "bonus" that a rejected draft is not emitted. docs/debug.md
     says what no record shows.
 
     Args:

@@ -1,15 +1,13 @@
 """`specviz audit`: judge the outputs of a decoder against a reference, for a person or a CI."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from specviz.cli.exit import NotPassedError, keeping
 from specviz.cli.shared import DtypeName, print_written
 from specviz.prompts import load_prompts
 from specviz.util.files import check_writable, is_file
 from specviz.util.validate import quoted_path, shown_path
-
-BOTH = "one, or the reference's and the candidate's"
 
 
 def audit(
@@ -73,26 +71,16 @@ def audit(
             )
     texts = None if prompts is None else load_prompts("jsonl", prompts, field="prompt")
 
+    settings = {"protocol": protocol, "max_new_tokens": max_new_tokens, "logprobs": logprobs}
+    for place, (role, url) in enumerate(urls.items()):
+        if url is not None and texts is not None:
+            own = {"model": _own(model, place), "concurrency": _own(concurrency, place)}
+            path = outputs / f"{role}.jsonl"
+            files[role] = _fetch(url, texts, path, timeout_s=timeout, **settings, **own)
+
     import specviz as sv
-    from specviz.servers import fetch_outputs
     from specviz.views.audit_page import save_audit
 
-    for place, (role, url) in enumerate(urls.items()):
-        if url is None or texts is None:
-            continue
-        left = f"the texts that had arrived are in {outputs}; run it again to go on there"
-        with keeping(lambda left=left: left):
-            files[role] = fetch_outputs(
-                url,
-                texts,
-                outputs / f"{role}.jsonl",
-                model=model[min(place, len(model) - 1)] if model else None,
-                protocol=protocol,
-                max_new_tokens=max_new_tokens,
-                concurrency=concurrency[min(place, len(concurrency) - 1)],
-                timeout_s=timeout,
-                logprobs=logprobs,
-            )
     found = sv.audit(
         files["reference"],
         files["candidate"],
@@ -111,14 +99,37 @@ def audit(
         raise NotPassedError(found.verdict)
 
 
+def _own(given: tuple[Any, ...], place: int) -> Any:
+    """Return a role's own value, or that of both."""
+    return given[min(place, len(given) - 1)] if given else None
+
+
+def _fetch(url: str, texts: list[str], path: Path, **settings: Any) -> Path:
+    from specviz.servers import fetch_outputs
+
+    left = f"the texts that had arrived are in {path.parent}; run it again to go on there"
+    with keeping(lambda: left):
+        return fetch_outputs(url, texts, path, **settings)
+
+
 def _check(
     files: dict[str, Path | None],
     urls: dict[str, str | None],
     pairs: dict[str, tuple[object, ...]],
 ) -> None:
     """Raise ValueError or FileNotFoundError for what cannot be used together."""
+    from specviz.servers.protocol import check_url
+
+    for name, values in pairs.items():
+        if len(values) > len(urls) or (name == "concurrency" and not values):
+            raise ValueError(
+                f"--{name} must be one or two values, got {len(values)}; pass one, or the "
+                "reference's and the candidate's"
+            )
     for role, url in urls.items():
         path = files[role]
+        if url is not None:
+            check_url(f"{role}_url", url)
         if path is None and url is None:
             raise ValueError(f"--{role} or --{role}-url is needed; give one of them")
         if path is not None and url is not None:
@@ -132,6 +143,3 @@ def _check(
             raise FileNotFoundError(
                 f"--{name} {quoted_path(path)} is not a file; pass the path of a JSONL file"
             )
-    for name, values in pairs.items():
-        if len(values) > len(urls) or (name == "concurrency" and not values):
-            raise ValueError(f"--{name} must be {BOTH}, got {len(values)}; pass one or two")

@@ -43,7 +43,7 @@ def end(command: str, flags: Mapping[str, str], run: Callable[[], None]) -> int:
         finally:
             sys.stdout.flush()
     except KeyboardInterrupt as error:
-        return _report(command, INTERRUPTED, f"interrupted; {error or NOTHING_KEPT}")
+        return _report(command, INTERRUPTED, f"interrupted; {str(error) or NOTHING_KEPT}")
     except (NotPassedError, WriteError, ServerError) as error:
         return _report(command, FAILED, error)
     except SystemExit as error:  # tyro has said what is wrong

@@ -1,7 +1,7 @@
 """`specviz generate`: decode prompts and print the texts."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tyro.conf import Positional
 
@@ -72,7 +72,7 @@ def generate(
 
     for i, prompt in enumerate(prompts):
         require_text(f"prompts[{i}]", prompt)
-    how = {
+    how: dict[str, Any] = {
         "strategy": make("strategy", STRATEGIES, *parse(strategy)),
         "drafter": proposer(drafter),
         "selector": verifier(selector),
@@ -100,7 +100,7 @@ def generate(
     check_finished(result.status)
 
 
-def _sampling(temperature: float | None, **options: object) -> "sv.SamplingParams | None":
+def _sampling(temperature: float | None, **options: Any) -> "sv.SamplingParams | None":
     given = {name: value for name, value in options.items() if value is not None}
     if temperature is not None:
         check_temperature(temperature, WITHOUT_TEMPERATURE)

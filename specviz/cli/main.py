@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
-from inspect import signature
+from inspect import Parameter, signature
 from typing import get_type_hints
 
 import tyro
@@ -63,7 +63,9 @@ def options_of(function: Callable[..., object]) -> dict[str, str]:
     """Return the options of a command as they are typed, by the names of its parameters."""
     names: list[str] = []
     hints = get_type_hints(function)
-    for name in signature(function).parameters:
+    for name, parameter in signature(function).parameters.items():
+        if parameter.kind is not Parameter.KEYWORD_ONLY:  # it stands without an option
+            continue
         if is_dataclass(hints[name]):
             names += [item.name for item in fields(hints[name])]
         else:

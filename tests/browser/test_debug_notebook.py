@@ -43,6 +43,7 @@ def notebook(offline_page, lab) -> Iterator[Notebook]:
     folder = lab.root / "debug"
     folder.mkdir()
     shutil.copy(SOURCE, folder)
+    shutil.copytree(SOURCE.parent / "checks", folder / "checks")
     with offline_page() as page:
         opened = Notebook(page, lab).open(f"debug/{SOURCE.name}")
         assert opened.run_all(seconds=480), opened.error_outputs()

@@ -38,6 +38,7 @@ def notebook(offline_page, lab) -> Iterator[Notebook]:
     assert text.count(TRAINING) == 1
     copied = lab.root / "course" / "notebooks" / SOURCE.name
     copied.write_text(text.replace(TRAINING, "passes, steps = 1, 0"), encoding="utf-8")
+    shutil.copytree(ROOT / "notebooks" / "checks", copied.parent / "checks")
     shutil.copy(ROOT / "figures" / "data" / "heads.csv", lab.root / "course" / "figures" / "data")
     with offline_page() as page:
         opened = Notebook(page, lab).open(f"course/notebooks/{SOURCE.name}")

@@ -4,6 +4,7 @@ Tested are every control and key, themes, two widgets on a page, reload, and a d
 """
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -85,6 +86,7 @@ def last_step(trace: Trace) -> int:
 
 def test_quickstart(offline_page, lab):
     (lab.root / QUICKSTART.name).write_bytes(QUICKSTART.read_bytes())
+    shutil.copytree(QUICKSTART.parent / "checks", lab.root / "checks")
     with offline_page() as page:
         notebook = Notebook(page, lab).open(QUICKSTART.name)
         assert notebook.run_all(seconds=480), notebook.error_outputs()

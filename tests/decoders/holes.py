@@ -7,7 +7,9 @@ import torch
 from torch.nn.functional import pad
 from transformers import Cache, DynamicCache, PreTrainedModel, StaticCache
 
-from .base import Decoder, WrongColumn, fault
+from checks.decoders.common import left_padded, positions_of
+
+from .base import Batch, Tokens, WrongColumn, with_faults
 
 
 class Model:
@@ -21,8 +23,9 @@ class Model:
     def new_cache(self, slots: int) -> Cache:
         return DynamicCache()
 
-    def read(self, ids: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
+    def read(self, ids: torch.Tensor, real: torch.Tensor | None = None) -> torch.Tensor:
         """Append tokens to all rows; return the logits. `real` is False in padding."""
+        real = torch.ones_like(ids, dtype=torch.bool) if real is None else real
         self.seen = torch.cat([self.seen, real], dim=1)
         with torch.no_grad():
             output = self.model(
@@ -37,7 +40,7 @@ class Model:
         return self.seen
 
     def positions(self) -> torch.Tensor:
-        return (self.seen.cumsum(1) - 1).clamp(min=0)
+        return positions_of(self.seen)
 
     def hide(self, count: int, kept: list[int]) -> None:
         """Of the last `count` slots, hide all but the first kept[row]."""
@@ -46,71 +49,52 @@ class Model:
             self.seen[row, width - count + number :] = False
 
     def keep(self, rows: list[int]) -> None:
-        if rows:
-            self.cache.reorder_cache(torch.tensor(rows))
-            self.seen = self.seen[rows]
+        self.cache.reorder_cache(torch.tensor(rows))
+        self.seen = self.seen[rows]
 
 
-class Holes(Decoder):
+class Holes(Batch):
     """Right."""
 
     target_model = Model
     draft_model = Model
 
-    def run(self, prompts: list[list[int]]) -> list[list[int]]:
-        rows = [list(prompt) for prompt in prompts]
-        outputs: list[list[int]] = [[] for _ in prompts]
-        requests = list(range(len(prompts)))
+    def prefill(self) -> None:
+        rows = self.rows
         slots = max(len(row) for row in rows) + self.max_new_tokens * (self.K + 1)
-        target = self.target_model(self.target, len(rows), slots)
-        draft = self.draft_model(self.draft, len(rows), slots)
-        target.read(*left_padded([row[:-1] for row in rows]))
-        draft.read(*left_padded([row[:-1] for row in rows]))
-        while requests:
-            drafts = self.propose(draft, rows)
-            pending = torch.tensor([[row[-1]] for row in rows])
-            ids = torch.cat([pending, drafts], dim=1)
-            choices = target.read(ids, torch.ones_like(ids, dtype=torch.bool)).argmax(-1)
-            gained, staying = [], []
-            for i, request in enumerate(requests):
-                new = self.accept(drafts[i].tolist(), choices[i].tolist())
-                rows[i] += new
-                gained.append(len(new))
-                if not self.finish(outputs[request], new):
-                    staying.append(i)
-            target.hide(self.K + 1, gained)
-            draft.hide(self.K - 1, [count - 1 for count in gained])
-            target.keep(staying)
-            draft.keep(staying)
-            rows = [rows[i] for i in staying]
-            requests = [requests[i] for i in staying]
-        return outputs
+        self.models = (
+            self.target_model(self.target, len(rows), slots),
+            self.draft_model(self.draft, len(rows), slots),
+        )
+        ids, mask = left_padded([row[:-1] for row in rows], self.target.device)
+        for model in self.models:
+            model.read(ids, mask.bool())
 
-    def propose(self, draft: Model, rows: list[list[int]]) -> torch.Tensor:
-        """Draft K tokens, (rows, K)."""
-        self.forget_last(draft, rows)
-        ids = torch.tensor([row[-2:] for row in rows])
-        drafts = []
-        for _ in range(self.K):
-            logits = draft.read(ids, torch.ones_like(ids, dtype=torch.bool))
-            ids = logits[:, -1:].argmax(-1)
-            drafts.append(ids)
-        return torch.cat(drafts, dim=1)
-
-    def forget_last(self, draft: Model, rows: list[list[int]]) -> None:
-        """Hide the last but one token from the draft if it was read: it will be read again."""
-        for i, row in enumerate(rows):
+    def propose(self) -> list[Tokens]:
+        draft = self.models[1]
+        # Hide the last but one token if it was read: it will be read again.
+        for i, row in enumerate(self.rows):
             slots = draft.seen[i].nonzero()
             if len(slots) == len(row) - 1:
                 draft.seen[i, slots[-1]] = False
+        ids = torch.tensor([row[-2:] for row in self.rows])
+        drafts = []
+        for _ in range(self.K):
+            ids = draft.read(ids)[:, -1:].argmax(-1)
+            drafts.append(ids)
+        return torch.cat(drafts, dim=1).tolist()
 
+    def verify(self, drafts: list[Tokens]) -> list[Tokens]:
+        ids = torch.tensor([row[-self.K - 1 :] for row in self.longer(drafts)])
+        return self.models[0].read(ids).argmax(-1).tolist()
 
-def left_padded(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ids of rows with padding on the left, and which of them are real."""
-    longest = max(len(row) for row in rows)
-    ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
-    lengths = torch.tensor([len(row) for row in rows])
-    return ids, torch.arange(longest) >= longest - lengths[:, None]
+    def align(self, new: list[Tokens]) -> None:
+        self.models[0].hide(self.K + 1, [len(row) for row in new])
+        self.models[1].hide(self.K - 1, [len(row) - 1 for row in new])
+
+    def leave(self, staying: list[int]) -> None:
+        for model in self.models:
+            model.keep(staying)
 
 
 class StaticModel(Model):
@@ -139,8 +123,7 @@ class WrongMask(Model):
 
     def keep(self, rows: list[int]) -> None:
         super().keep(rows)
-        if rows:
-            self.flipped = self.flipped[rows]
+        self.flipped = self.flipped[rows]
 
 
 class HidesNothing(WrongMask):
@@ -164,55 +147,36 @@ class PositionsFromColumns(Model):
         return (torch.arange(self.seen.shape[1]) - padding[:, None]).clamp(min=0)
 
 
-@fault(rule="positions", affects="text", model="target")
-class ColumnPositions(Holes):
-    """Positions of the target are columns without padding, so that holes count.
-
-    Breaks "positions"; the text is wrong.
-    """
+class ColumnPositions(Holes, rule="positions", affects="text", model="target"):
+    """Positions of the target are columns without padding, so that holes count."""
 
     target_model = PositionsFromColumns
 
 
-@fault(rule="mask", affects="text", model="target")
-class RejectedSeen(Holes):
-    """The target's mask shows rejected drafts, whose positions other tokens have again.
-
-    Breaks "mask"; the text is wrong.
-    """
+class RejectedSeen(Holes, rule="mask", affects="text", model="target"):
+    """The target's mask shows rejected drafts, whose positions other tokens have again."""
 
     target_model = HidesNothing
 
 
-@fault(rule="mask", affects="text", model="target")
-class LastAcceptedHidden(Holes):
-    """The target's mask hides one slot too many: that of the last token that is kept.
-
-    Breaks "mask"; the text is wrong.
-    """
+class LastAcceptedHidden(Holes, rule="mask", affects="text", model="target"):
+    """The target's mask hides one slot too many: that of the last token that is kept."""
 
     target_model = HidesLastAccepted
 
 
-@fault(rule="mask", affects="speed", model="draft", costs="forwards")
-class DraftSeesRejected(Holes):
-    """The draft's mask shows rejected drafts.
-
-    Breaks "mask"; the text is right, and takes more rounds.
-    """
+class DraftSeesRejected(Holes, rule="mask", affects="speed", model="draft", costs="forwards"):
+    """The draft's mask shows rejected drafts."""
 
     draft_model = HidesNothing
 
 
-@fault(rule="positions", affects="speed", model="draft", costs="forwards")
-class DraftColumnPositions(Holes):
-    """Positions of the draft are columns without padding, so that holes count.
-
-    Breaks "positions"; the text is right, and takes more rounds.
-    """
+class DraftColumnPositions(
+    Holes, rule="positions", affects="speed", model="draft", costs="forwards"
+):
+    """Positions of the draft are columns without padding, so that holes count."""
 
     draft_model = PositionsFromColumns
 
 
-class WrongColumnHoles(WrongColumn, Holes):
-    pass
+with_faults(Holes, WrongColumn)

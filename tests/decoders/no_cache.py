@@ -3,69 +3,44 @@
 import torch
 from transformers import PreTrainedModel
 
-from .base import Decoder, fault
+from checks.decoders.common import left_padded, positions_of
+
+from .base import Batch, Tokens
 
 
-class NoCache(Decoder):
+class NoCache(Batch):
     """Right."""
 
-    def run(self, prompts: list[list[int]]) -> list[list[int]]:
-        rows = [list(prompt) for prompt in prompts]
-        outputs: list[list[int]] = [[] for _ in prompts]
-        live = list(range(len(prompts)))
-        while live:
-            known = [rows[request] for request in live]
-            drafts = self.propose(known)
-            longer = [row + new for row, new in zip(known, drafts, strict=True)]
-            choices = self.logits(self.target, longer, self.K + 1).argmax(-1).tolist()
-            staying = []
-            for request, drafted, chosen in zip(live, drafts, choices, strict=True):
-                new = self.accept(drafted, chosen)
-                rows[request] += new
-                if not self.finish(outputs[request], new):
-                    staying.append(request)
-            live = staying
-        return outputs
-
-    def propose(self, rows: list[list[int]]) -> list[list[int]]:
-        drafts: list[list[int]] = [[] for _ in rows]
+    def propose(self) -> list[Tokens]:
+        drafts: list[Tokens] = [[] for _ in self.rows]
         for _ in range(self.K):
-            longer = [row + new for row, new in zip(rows, drafts, strict=True)]
-            tokens = self.logits(self.draft, longer, 1)[:, -1].argmax(-1)
+            tokens = self.logits(self.draft, self.longer(drafts), 1)[:, -1].argmax(-1)
             for new, token in zip(drafts, tokens.tolist(), strict=True):
                 new.append(token)
         return drafts
 
-    def logits(self, model: PreTrainedModel, rows: list[list[int]], last: int) -> torch.Tensor:
+    def verify(self, drafts: list[Tokens]) -> list[Tokens]:
+        return self.logits(self.target, self.longer(drafts), self.K + 1).argmax(-1).tolist()
+
+    def logits(self, model: PreTrainedModel, rows: list[Tokens], last: int) -> torch.Tensor:
         """Return the logits of the last columns, (rows, last, V)."""
         ids, mask = self.padded(rows)
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
         output = model(
             ids,
             attention_mask=mask,
-            position_ids=positions,
+            position_ids=positions_of(mask),
             use_cache=False,
             logits_to_keep=last,
         )
         return output.logits.float()
 
-    def padded(self, rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        longest = max(len(row) for row in rows)
-        ids = torch.zeros(len(rows), longest, dtype=torch.long)
-        mask = torch.zeros_like(ids)
-        for i, row in enumerate(rows):
-            ids[i, longest - len(row) :] = torch.tensor(row)
-            mask[i, longest - len(row) :] = 1
-        return ids, mask
+    def padded(self, rows: list[Tokens]) -> tuple[torch.Tensor, torch.Tensor]:
+        return left_padded(rows, self.target.device)
 
 
-@fault(rule="mask", affects="text", model="target", min_batch=2)
-class PaddingSeen(NoCache):
-    """Padding is not masked, so that only the longest row is right.
+class PaddingSeen(NoCache, rule="mask", affects="text", model="target", min_batch=2):
+    """Padding is not masked, so that only the longest row is right."""
 
-    Breaks "mask"; the text is wrong.
-    """
-
-    def padded(self, rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    def padded(self, rows: list[Tokens]) -> tuple[torch.Tensor, torch.Tensor]:
         ids, mask = super().padded(rows)
         return ids, torch.ones_like(mask)

@@ -7,7 +7,17 @@ acceptance it has never read the last but one.
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
-from .base import Decoder, EosOnlyLast, NoBonus, OneDraftTooMany, OverBudget, fault
+from checks.decoders.crop import forget
+
+from .base import (
+    Decoder,
+    EosOnlyLast,
+    NoBonus,
+    OneDraftTooMany,
+    OverBudget,
+    Tokens,
+    with_faults,
+)
 
 
 class OneRow(Decoder):
@@ -16,11 +26,11 @@ class OneRow(Decoder):
     refed = 2  # committed tokens that the draft reads at the start of a round
     target_refed = 1  # ... and the target
 
-    def run(self, prompts: list[list[int]]) -> list[list[int]]:
+    def run(self, prompts: list[Tokens]) -> list[Tokens]:
         return [self.decode_one(prompt) for prompt in prompts]
 
-    def decode_one(self, prompt: list[int]) -> list[int]:
-        output: list[int] = []
+    def decode_one(self, prompt: Tokens) -> Tokens:
+        output: Tokens = []
         done = False
         self.start()
         while not done:
@@ -36,33 +46,40 @@ class OneRow(Decoder):
         self.target_cache = DynamicCache()
         self.draft_cache = DynamicCache()
 
-    def propose(self, tokens: list[int]) -> list[int]:
-        """Draft K tokens greedily."""
+    def propose(self, tokens: Tokens) -> Tokens:
+        """Return K drafts."""
         crop_to(self.draft_cache, len(tokens) - self.refed)
         known = self.draft_cache.get_seq_length()
         # Only a short cache needs more than the last tokens: that of a new prompt.
         unread = tokens[known:] if known == 0 else tokens[-self.refed :]
         positions = range(len(tokens) - len(unread), len(tokens))
-        drafts: list[int] = []
+        drafts: Tokens = []
         for _ in range(self.K):
             logits = read(self.draft, unread, positions, self.draft_cache)
-            unread = [int(logits[-1].argmax())]
+            unread = [self.choose(logits[-1])]
             positions = self.next_draft_positions(positions)
             drafts += unread
         return drafts
 
+    def choose(self, logits: torch.Tensor) -> int:
+        """Return a draft."""
+        return int(logits.argmax())
+
     def next_draft_positions(self, positions: range) -> range:
         return range(positions.stop, positions.stop + 1)
 
-    def verify(self, tokens: list[int], drafts: list[int]) -> list[int]:
+    def verify(self, tokens: Tokens, drafts: Tokens) -> Tokens:
         """Return the target's choices for the drafts, and the one behind them."""
+        return self.judged(tokens, drafts).argmax(-1).tolist()
+
+    def judged(self, tokens: Tokens, drafts: Tokens) -> torch.Tensor:
+        """Read what the target lacks; return the logits for the drafts and behind them."""
         known = self.target_cache.get_seq_length()
         first = len(tokens) - self.target_refed if known else 0
         unread = [*tokens[first:], *drafts]
         offset = first + self.target_shift()
         positions = range(offset, offset + len(unread))
-        logits = read(self.target, unread, positions, self.target_cache)
-        return logits[-len(drafts) - 1 :].argmax(-1).tolist()
+        return read(self.target, unread, positions, self.target_cache)[-len(drafts) - 1 :]
 
     def target_shift(self) -> int:
         return 0
@@ -76,7 +93,7 @@ class OneRow(Decoder):
 
 
 def read(
-    model: PreTrainedModel, tokens: list[int], positions: range, cache: DynamicCache
+    model: PreTrainedModel, tokens: Tokens, positions: range, cache: DynamicCache
 ) -> torch.Tensor:
     """Feed tokens at their positions; return the logits, (tokens, V)."""
     ids = torch.tensor([tokens], device=model.device)
@@ -89,24 +106,14 @@ def crop_to(cache: DynamicCache, length: int) -> None:
     forget(cache, cache.get_seq_length() - length)
 
 
-def forget(cache: DynamicCache, count: int) -> None:
-    if count > 0:
-        cache.crop(-count)
-
-
-class TargetReadsTwo(OneRow):
+class TargetReadsTwo(OneRow, odd=True):
     """Harmless: the target, too, reads its last two committed tokens in each round."""
 
-    odd = True
     target_refed = 2
 
 
-@fault(rule="positions", affects="text", model="target")
-class SkippedPosition(OneRow):
-    """After a full acceptance, all later positions of the target are one too large.
-
-    Breaks "positions"; the text is wrong.
-    """
+class SkippedPosition(OneRow, rule="positions", affects="text", model="target"):
+    """After a full acceptance, all later positions of the target are one too large."""
 
     def start(self) -> None:
         super().start()
@@ -120,92 +127,57 @@ class SkippedPosition(OneRow):
         self.skipped += gained > drafted
 
 
-@fault(rule="mask", affects="text", model="target")
-class CropsTooFew(OneRow):
-    """The K/V of the first rejected draft stays in the target's cache and is seen.
-
-    Breaks "mask"; the text is wrong.
-    """
+class CropsTooFew(OneRow, rule="mask", affects="text", model="target"):
+    """The K/V of the first rejected draft stays in the target's cache and is seen."""
 
     def roll_back(self, length: int, drafted: int, gained: int) -> None:
         rejected = drafted + 1 - gained
         forget(self.target_cache, rejected - 1)
 
 
-@fault(rule="kv", affects="text", model="target")
-class CropsTooMany(OneRow):
-    """The K/V of the last accepted token is cropped, too, and the token is not read again.
-
-    Breaks "kv"; the text is wrong.
-    """
+class CropsTooMany(OneRow, rule="kv", affects="text", model="target"):
+    """The K/V of the last accepted token is cropped, too, and the token is not read again."""
 
     def roll_back(self, length: int, drafted: int, gained: int) -> None:
         rejected = drafted + 1 - gained
         forget(self.target_cache, rejected + 1)
 
 
-@fault(rule="bonus", affects="text")
-class DraftBonus(OneRow):
-    """After a full acceptance, the token behind the drafts is the draft's own choice.
+class DraftBonus(OneRow, rule="bonus", affects="text"):
+    """After a full acceptance, the token behind the drafts is the draft's own choice."""
 
-    Breaks "bonus"; the text is wrong.
-    """
-
-    def propose(self, tokens: list[int]) -> list[int]:
+    def propose(self, tokens: Tokens) -> Tokens:
         drafts = super().propose(tokens)
         known = self.draft_cache.get_seq_length()
         logits = read(self.draft, drafts[-1:], range(known, known + 1), self.draft_cache)
         self.behind = int(logits[-1].argmax())
         return drafts
 
-    def accept(self, drafts: list[int], choices: list[int]) -> list[int]:
+    def accept(self, drafts: Tokens, choices: Tokens) -> Tokens:
         new = super().accept(drafts, choices)
         return [*drafts, self.behind] if len(new) > len(drafts) else new
 
 
-@fault(rule="caches", affects="speed", model="draft", costs="forwards")
-class DraftMissesLast(OneRow):
-    """The draft reads only the last token, so after a full acceptance it lacks the one before.
-
-    Breaks "caches"; the text is right, and takes more rounds.
-    """
+class DraftMissesLast(OneRow, rule="caches", affects="speed", model="draft", costs="forwards"):
+    """The draft reads only the last token, so after a full acceptance it lacks the one before."""
 
     refed = 1
 
 
-@fault(rule="positions", affects="speed", model="draft", costs="forwards")
-class DraftPositionsStand(OneRow):
-    """All drafts of a round have one position in the draft model.
-
-    Breaks "positions"; the text is right, and takes more rounds.
-    """
+class DraftPositionsStand(
+    OneRow, rule="positions", affects="speed", model="draft", costs="forwards"
+):
+    """All drafts of a round have one position in the draft model."""
 
     def next_draft_positions(self, positions: range) -> range:
         return range(positions.stop - 1, positions.stop)
 
 
-@fault(affects="speed", costs="tokens")
-class PrefillsEachRound(OneRow):
-    """The target's cache is thrown away each round, and all tokens are read again.
-
-    Breaks no rule; the text is right, and the target reads more tokens.
-    """
+class PrefillsEachRound(OneRow, affects="speed", costs="tokens"):
+    """The target's cache is thrown away each round, and all tokens are read again."""
 
     def roll_back(self, length: int, drafted: int, gained: int) -> None:
         self.target_cache = DynamicCache()
 
 
-class NoBonusOneRow(NoBonus, OneRow):
-    pass
-
-
-class OneDraftTooManyOneRow(OneDraftTooMany, OneRow):
-    pass
-
-
-class EosOnlyLastOneRow(EosOnlyLast, OneRow):
-    pass
-
-
-class OverBudgetOneRow(OverBudget, OneRow):
-    pass
+with_faults(OneRow, NoBonus, OneDraftTooMany, EosOnlyLast, OverBudget)

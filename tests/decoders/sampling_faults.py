@@ -2,35 +2,26 @@
 
 import torch
 
-from .base import fault
+from .base import Tokens
 from .samplers import LargestScores, TopK
 from .sampling import Sampling
 
 
-@fault(rule="acceptance", affects="text")
-class Swapped(Sampling):
+class Swapped(Sampling, rule="acceptance", affects="text"):
     """Drafts are accepted with q / p instead of p / q."""
 
-    def judge(self, drafts: torch.Tensor, q: torch.Tensor, p: torch.Tensor) -> list[int]:
-        new: list[int] = []
-        for index, token in enumerate(drafts.tolist()):
-            coin = torch.rand((), generator=self.generator)
-            if coin * p[index, token] >= q[index, token]:
-                return [*new, self.draw(self.residual(p[index], q[index]))]
-            new.append(token)
-        return [*new, self.draw(p[-1])]
+    def accepts(self, coin: torch.Tensor, p: torch.Tensor, q: torch.Tensor) -> bool:
+        return super().accepts(coin, q, p)
 
 
-@fault(rule="bonus", affects="text")
-class NotClamped(Sampling):
+class NotClamped(Sampling, rule="bonus", affects="text"):
     """After a rejection, the next token is drawn from |p - q|."""
 
     def residual(self, p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
         return (p - q).abs()
 
 
-@fault(rule="bonus", affects="text")
-class NotScaled(Sampling):
+class NotScaled(Sampling, rule="bonus", affects="text"):
     """The residual is not scaled to 1, so that the search in its sums often ends at the last."""
 
     def draw(self, weights: torch.Tensor) -> int:
@@ -39,63 +30,55 @@ class NotScaled(Sampling):
         return int(found.clamp(max=len(weights) - 1))
 
 
-@fault(rule="bonus", affects="text")
-class BonusTooEarly(Sampling):
+class BonusTooEarly(Sampling, rule="bonus", affects="text"):
     """Behind all drafts, the token is drawn from p one place too early."""
 
-    def judge(self, drafts: torch.Tensor, q: torch.Tensor, p: torch.Tensor) -> list[int]:
+    def judge(self, drafts: torch.Tensor, q: torch.Tensor, p: torch.Tensor) -> Tokens:
         return super().judge(drafts, q, torch.cat([p[:-1], p[-2:-1]]))
 
 
-@fault(rule="acceptance", affects="text", min_batch=2)
-class OneCoin(Sampling):
+class OneCoin(Sampling, rule="acceptance", affects="text", min_batch=2):
     """One uniform number a place judges the drafts of all rows: each row is right by itself."""
 
-    def run(self, prompts: list[list[int]]) -> list[list[int]]:
+    def run(self, prompts: list[Tokens]) -> list[Tokens]:
         self.coins = torch.rand(self.K, generator=self.generator)
         return super().run(prompts)
 
-    def judge(self, drafts: torch.Tensor, q: torch.Tensor, p: torch.Tensor) -> list[int]:
-        new: list[int] = []
-        for index, token in enumerate(drafts.tolist()):
-            if self.coins[index] * q[index, token] >= p[index, token]:
-                return [*new, self.draw(self.residual(p[index], q[index]))]
-            new.append(token)
-        return [*new, self.draw(p[-1])]
+    def coin(self, place: int) -> torch.Tensor:
+        return self.coins[place]
 
-    def finish(self, output: list[int], new: list[int]) -> bool:
+    def finish(self, output: Tokens, new: Tokens) -> bool:
         self.coins = torch.rand(self.K, generator=self.generator)
         return super().finish(output, new)
 
 
-@fault(rule="acceptance", affects="text")
-class SeedIgnored(Sampling):
+class SeedIgnored(Sampling, rule="acceptance", affects="text"):
     """Every call draws with the same seed."""
 
-    def run(self, prompts: list[list[int]]) -> list[list[int]]:
+    def run(self, prompts: list[Tokens]) -> list[Tokens]:
         self.generator.manual_seed(0)
         return super().run(prompts)
 
 
-@fault(rule="acceptance", affects="text")
-class ReportsOtherQ(TopK):
+class ReportsOtherQ(TopK, rule="acceptance", affects="text"):
     """Drafts are drawn after top-k, and judged by q before it (transformers 47932)."""
 
     def judged_by(self, logits: torch.Tensor) -> torch.Tensor:
         return Sampling.warp(self, logits)
 
 
-@fault(rule="acceptance", affects="text")
-class BeamJudgedByQ(Sampling):
+class BeamJudgedByQ(Sampling, rule="acceptance", affects="text"):
     """The likeliest chain of a beam search is judged as if drawn (ml-recurrent-drafter 6)."""
 
     width = 2
 
-    def draw_drafts(self, rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        beams = [[(0.0, list[int](), list[torch.Tensor]())] for _ in rows]
+    def draw_drafts(self) -> tuple[torch.Tensor, torch.Tensor]:
+        beams = [[(0.0, list[int](), list[torch.Tensor]())] for _ in self.rows]
         for _ in range(self.K):
             longer = [
-                row + chain for row, beam in zip(rows, beams, strict=True) for _, chain, _ in beam
+                row + chain
+                for row, beam in zip(self.rows, beams, strict=True)
+                for _, chain, _ in beam
             ]
             q = iter(self.warp(self.logits(self.draft, longer, 1)[:, -1]))
             for i, beam in enumerate(beams):
@@ -111,24 +94,21 @@ class BeamJudgedByQ(Sampling):
         )
 
 
-@fault(rule="acceptance", affects="text")
-class FirstUnverified(Sampling):
+class FirstUnverified(Sampling, rule="acceptance", affects="text"):
     """The first draft of a round is emitted whatever the target says (lattice 243)."""
 
-    def judge(self, drafts: torch.Tensor, q: torch.Tensor, p: torch.Tensor) -> list[int]:
+    def judge(self, drafts: torch.Tensor, q: torch.Tensor, p: torch.Tensor) -> Tokens:
         return [int(drafts[0]), *super().judge(drafts[1:], q[1:], p[1:])]
 
 
-@fault(rule="acceptance", affects="text")
-class DraftsInBfloat16(Sampling):
+class DraftsInBfloat16(Sampling, rule="acceptance", affects="text"):
     """Drafts are drawn from a softmax in bfloat16, and judged by one in float32 (DeepSpec 31)."""
 
     def drawn_from(self, logits: torch.Tensor) -> torch.Tensor:
         return self.warp(logits.bfloat16()).float()
 
 
-@fault(rule="acceptance", affects="text", min_batch=2)
-class OwnScores(LargestScores):
+class OwnScores(LargestScores, rule="acceptance", affects="text", min_batch=2):
     """A draft's score has its own q, so that likely drafts are verified (TETRIS, 2502.15197)."""
 
     def scores(self, drafts: torch.Tensor, q: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
-from .base import Decoder, EosOnlyLast, OneDraftTooMany, fault
+from .base import Decoder, EosOnlyLast, OneDraftTooMany, Tokens, with_faults
 
 ROWS = 3  # of the batch; more prompts wait
 
@@ -40,7 +40,7 @@ class SlotCache:
     def get_seq_length(self, layer: int = 0) -> int:
         return 0  # it differs by row; the mask and the positions are given
 
-    def copy_in(self, row: int, slots: list[int], source: DynamicCache) -> None:
+    def copy_in(self, row: int, slots: Tokens, source: DynamicCache) -> None:
         for layer, states in enumerate(source.layers):
             self.keys[layer][row, :, slots] = states.keys[0]
             self.values[layer][row, :, slots] = states.values[0]
@@ -51,16 +51,16 @@ class Slots(Decoder):
 
     additive = False  # whether the mask is a float, 0 where a slot is seen
 
-    def run(self, prompts: list[list[int]]) -> list[list[int]]:
+    def run(self, prompts: list[Tokens]) -> list[Tokens]:
         size = max(len(prompt) for prompt in prompts) + self.max_new_tokens + self.K + 1
         self.size = size
         rows = min(ROWS, len(prompts))
-        self.tokens: list[list[int]] = [[] for _ in range(rows)]
-        self.where: list[list[int]] = [[] for _ in range(rows)]  # slots of the tokens that are read
+        self.tokens: list[Tokens] = [[] for _ in range(rows)]
+        self.where: list[Tokens] = [[] for _ in range(rows)]  # slots of the tokens that are read
         self.seen = torch.zeros(rows, size, dtype=torch.bool)  # the target's, committed
         self.target_cache = SlotCache(self.target, rows, size)
         self.draft_cache = SlotCache(self.draft, rows, size)
-        outputs: list[list[int]] = [[] for _ in prompts]
+        outputs: list[Tokens] = [[] for _ in prompts]
         waiting = list(range(len(prompts)))
         serving: dict[int, int] = {}  # row -> request
         while waiting or serving:
@@ -78,7 +78,7 @@ class Slots(Decoder):
                     del serving[row]
         return outputs
 
-    def enter(self, row: int, prompt: list[int]) -> None:
+    def enter(self, row: int, prompt: Tokens) -> None:
         """Read all but the last token of a prompt, and copy its K/V into the row."""
         self.tokens[row] = list(prompt)
         self.where[row] = []
@@ -94,18 +94,18 @@ class Slots(Decoder):
     def clear(self, row: int) -> None:
         self.seen[row] = False
 
-    def free_slots(self, row: int, count: int) -> list[int]:
+    def free_slots(self, row: int, count: int) -> Tokens:
         """Return the slots of the next tokens of a row."""
         start = len(self.where[row])
         return list(range(start, start + count))
 
-    def commit(self, row: int, new: list[int], used: list[int]) -> None:
+    def commit(self, row: int, new: Tokens, used: Tokens) -> None:
         """Keep the pending token and the accepted drafts; the last new token is pending now."""
         self.tokens[row] += new
         self.where[row] += used[: len(new)]
         self.seen[row, used[: len(new)]] = True
 
-    def propose(self, live: list[int]) -> list[list[int]]:
+    def propose(self, live: Tokens) -> list[Tokens]:
         """Draft K tokens for each live row; the draft's slots are its tokens' positions."""
         ids = torch.tensor([self.tokens[row][-2:] for row in live])
         ends = torch.tensor([[len(self.tokens[row])] for row in live])
@@ -119,9 +119,7 @@ class Slots(Decoder):
             drafts.append(ids)
         return torch.cat(drafts, dim=1).tolist()
 
-    def verify(
-        self, live: list[int], drafts: list[list[int]]
-    ) -> tuple[list[list[int]], list[list[int]]]:
+    def verify(self, live: Tokens, drafts: list[Tokens]) -> tuple[list[Tokens], list[Tokens]]:
         """Return the target's choices, and the slots that the pending token and drafts have."""
         ids = torch.tensor(
             [[self.tokens[row][-1], *new] for row, new in zip(live, drafts, strict=True)]
@@ -142,7 +140,7 @@ class Slots(Decoder):
         self,
         model: PreTrainedModel,
         cache: SlotCache,
-        live: list[int],
+        live: Tokens,
         ids: torch.Tensor,
         positions: torch.Tensor,
         slots: torch.Tensor,
@@ -167,43 +165,28 @@ class AdditiveMask(Slots):
     additive = True
 
 
-class SlotsFromTheEnd(Slots):
+class SlotsFromTheEnd(Slots, odd=True):
     """Harmless: a row takes its free slots from the end, so that order of slots means nothing."""
 
-    odd = True
-
-    def free_slots(self, row: int, count: int) -> list[int]:
+    def free_slots(self, row: int, count: int) -> Tokens:
         used = set(self.where[row])
         free = [slot for slot in reversed(range(self.size)) if slot not in used]
         return free[:count]
 
 
-@fault(rule="mask", affects="text", model="target", min_batch=ROWS + 1)
-class OldRowSeen(Slots):
-    """A prompt that enters a row sees what is left of the K/V of the request before it.
-
-    Breaks "mask"; the text is wrong.
-    """
+class OldRowSeen(Slots, rule="mask", affects="text", model="target", min_batch=ROWS + 1):
+    """A prompt that enters a row sees what is left of the K/V of the request before it."""
 
     def clear(self, row: int) -> None:
         pass
 
 
-@fault(rule="mask", affects="text", model="target")
-class LaterDraftsSeen(Slots):
-    """The mask lets every new token see all new tokens, those after it included.
-
-    Breaks "mask"; the text is wrong.
-    """
+class LaterDraftsSeen(Slots, rule="mask", affects="text", model="target"):
+    """The mask lets every new token see all new tokens, those after it included."""
 
     def new_slots_seen(self, slots: torch.Tensor) -> torch.Tensor:
         own = torch.nn.functional.one_hot(slots, self.size)
         return own.sum(1, keepdim=True).bool().expand(-1, slots.shape[1], -1)
 
 
-class OneDraftTooManySlots(OneDraftTooMany, Slots):
-    pass
-
-
-class EosOnlyLastSlots(EosOnlyLast, Slots):
-    pass
+with_faults(Slots, OneDraftTooMany, EosOnlyLast)

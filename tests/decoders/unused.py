@@ -6,7 +6,7 @@ pending token. The other rows need the pending token alone, and get a filler beh
 
 import torch
 
-from .base import fault
+from .base import Tokens
 from .slots import Slots
 
 FILLER = 0
@@ -15,7 +15,7 @@ FILLER = 0
 class Unused(Slots):
     """Right: the filler's K/V is overwritten by the first draft's, before anything reads it."""
 
-    def propose(self, live: list[int]) -> list[list[int]]:
+    def propose(self, live: Tokens) -> list[Tokens]:
         rows = [self.unread(self.tokens[row], row) for row in live]
         width = max(len(row) for row in rows)
         counts = torch.tensor([[len(row)] for row in rows])
@@ -33,11 +33,11 @@ class Unused(Slots):
         self.drafted = {row: len(self.tokens[row]) + self.K - 1 for row in live}
         return torch.cat(drafts, dim=1).tolist()
 
-    def unread(self, tokens: list[int], row: int) -> list[int]:
+    def unread(self, tokens: Tokens, row: int) -> Tokens:
         """Return the tokens whose K/V the draft model lacks."""
         return tokens[-2:] if len(tokens) - 1 > self.drafted.get(row, 0) else tokens[-1:]
 
-    def enter(self, row: int, prompt: list[int]) -> None:
+    def enter(self, row: int, prompt: Tokens) -> None:
         super().enter(row, prompt)
         self.drafted = getattr(self, "drafted", {}) | {row: len(prompt) - 1}
 
@@ -50,23 +50,15 @@ class Unused(Slots):
         return ends
 
 
-@fault(rule="kv", affects="speed", model="draft", costs="forwards")
-class FillerDecides(Unused):
-    """The first draft of a round is chosen behind the last column, which may be the filler.
-
-    Breaks "kv"; the text is right, and takes more rounds.
-    """
+class FillerDecides(Unused, rule="kv", affects="speed", model="draft", costs="forwards"):
+    """The first draft of a round is chosen behind the last column, which may be the filler."""
 
     def deciding(self, counts: torch.Tensor, width: int) -> torch.Tensor:
         return torch.full_like(counts, width - 1)
 
 
-@fault(rule="kv", affects="speed", model="draft", costs="forwards")
-class FillerStays(Unused):
-    """Drafts are read behind the filler, so that they see its K/V.
-
-    Breaks "kv"; the text is right, and takes more rounds.
-    """
+class FillerStays(Unused, rule="kv", affects="speed", model="draft", costs="forwards"):
+    """Drafts are read behind the filler, so that they see its K/V."""
 
     def behind(self, positions: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
         return positions[:, -1:] + 1
@@ -78,12 +70,10 @@ class LastDraftRead(Unused):
     Where a draft was rejected, nothing reads its K/V before it is overwritten.
     """
 
-    def unread(self, tokens: list[int], row: int) -> list[int]:
+    def unread(self, tokens: Tokens, row: int) -> Tokens:
         return tokens[-1:]
 
-    def verify(
-        self, live: list[int], drafts: list[list[int]]
-    ) -> tuple[list[list[int]], list[list[int]]]:
+    def verify(self, live: Tokens, drafts: list[Tokens]) -> tuple[list[Tokens], list[Tokens]]:
         found = super().verify(live, drafts)
         ids = torch.tensor([[self.last(row)] for row in drafts])
         slots = torch.tensor([[len(self.tokens[row]) + self.K - 1] for row in live])
@@ -91,16 +81,14 @@ class LastDraftRead(Unused):
         self.read(self.draft, self.draft_cache, live, ids, slots, slots, seen)
         return found
 
-    def last(self, drafts: list[int]) -> int:
+    def last(self, drafts: Tokens) -> int:
         return drafts[-1]
 
 
-@fault(rule="kv", affects="speed", model="draft", costs="forwards")
-class FillerReadForLastDraft(LastDraftRead):
-    """A filler is read in the place of the last draft, also where that was accepted.
+class FillerReadForLastDraft(
+    LastDraftRead, rule="kv", affects="speed", model="draft", costs="forwards"
+):
+    """A filler is read in the place of the last draft, also where that was accepted."""
 
-    Breaks "kv"; the text is right, and takes more rounds.
-    """
-
-    def last(self, drafts: list[int]) -> int:
+    def last(self, drafts: Tokens) -> int:
         return FILLER

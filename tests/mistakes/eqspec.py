@@ -3,45 +3,52 @@
 import torch
 
 
-def forgets_the_bonus(kv, starts, n, gain):
-    """The rectangle is made for the accepted drafts alone."""
-    new_starts = (n + gain - 1).max() - (n + gain)
-    source = (torch.arange(kv.shape[1]) - (new_starts - starts)[:, None]).clamp(0, kv.shape[1] - 1)
-    return kv[torch.arange(len(kv))[:, None], source], new_starts
+def realigned(new_starts_of, sign=1):
+    """Return a function that moves rows to its own new starts."""
+
+    def realign(kv, starts, n, gain):
+        new_starts = new_starts_of(starts, n, gain)
+        source = torch.arange(kv.shape[1]) - sign * (new_starts - starts)[:, None]
+        source = source.clamp(0, kv.shape[1] - 1)
+        return kv[torch.arange(len(kv))[:, None], source], new_starts
+
+    return realign
 
 
-def repads_without_unpadding(kv, starts, n, gain):
-    """Rows only ever move to the right."""
-    new_starts = starts + gain.max() - gain
-    source = (torch.arange(kv.shape[1]) - (new_starts - starts)[:, None]).clamp(0, kv.shape[1] - 1)
-    return kv[torch.arange(len(kv))[:, None], source], new_starts
+def moved(order):
+    """Return a function that copies slot by slot, in one order whatever the way."""
 
+    def shift(row, start, length, d):
+        for j in order(range(length)):
+            row[start + d + j] = row[start + j]
+        return row
 
-def moves_the_wrong_way(kv, starts, n, gain):
-    new_starts = (n + gain).max() - (n + gain)
-    source = (torch.arange(kv.shape[1]) + (new_starts - starts)[:, None]).clamp(0, kv.shape[1] - 1)
-    return kv[torch.arange(len(kv))[:, None], source], new_starts
-
-
-def from_the_left(row, start, length, d):
-    for j in range(length):
-        row[start + d + j] = row[start + j]
-    return row
-
-
-def from_the_right(row, start, length, d):
-    for j in reversed(range(length)):
-        row[start + d + j] = row[start + j]
-    return row
-
-
-def another_list(row, start, length, d):
-    return row[: start + d] + row[start : start + length] + row[start + d + length :]
+    return shift
 
 
 WRONG = {
-    "offsets": [([0, 4, 2, 1],), ([5, 1, 3, 4],), ([4, 0, 2, 3],), ([0, -4, -2],)],
-    "copied_bytes": [(8 * 500 * 147456,), (7 * 501 * 147456,), (7 * 500 * 147456 // 2,)],
-    "realign_at_once": [(forgets_the_bonus,), (repads_without_unpadding,), (moves_the_wrong_way,)],
-    "shift_row": [(from_the_left,), (from_the_right,), (another_list,)],
+    "offsets": {
+        "expected [0, -4, -2, -1], got": [[0, 4, 2, 1], [5, 1, 3, 4], [4, 0, 2, 3], [0, -4, -2]]
+    },
+    "copied_bytes": {
+        "expected 516096000, got": [8 * 500 * 147456, 7 * 500 * 147456 // 2],
+        "counts the pending tokens": [7 * 501 * 147456],
+    },
+    "realign_at_once": {
+        "as the new starts, expected": [
+            realigned(lambda starts, n, gain: (n + gain - 1).max() - (n + gain)),  # no bonus
+            realigned(lambda starts, n, gain: starts + gain.max() - gain),  # never unpads
+        ],
+        "slots 1 to 11, expected": [  # moves the wrong way
+            realigned(lambda starts, n, gain: (n + gain).max() - (n + gain), sign=-1)
+        ],
+    },
+    "shift_row": {
+        "as what arrives, expected": [moved(iter), moved(reversed)],
+        "change the given one instead": [
+            lambda row, start, length, d: (
+                row[: start + d] + row[start : start + length] + row[start + d + length :]
+            )
+        ],
+    },
 }

@@ -4,21 +4,12 @@ import numpy as np
 
 TRUE = [(14, 13, "true"), (15, 14, "true"), (16, 15, "true"), (17, 16, "true")]
 OWN = [(18, 17, "own"), (19, 18, "own"), (20, 19, "own")]
-# A draft model needs its last two tokens alone.
-TWO_TOKENS = TRUE[-2:] + OWN
-LAST_DRAFT_TOO = [*TRUE, *OWN, (21, 20, "own")]
-FEATURE_OF_ITS_OWN_TOKEN = [(token, token, source) for token, _, source in TRUE + OWN]
-# Accepted drafts were read with own features, but in the round before.
-STILL_OWN = [(token, feature, "own") for token, feature, _ in TRUE[:-1]] + TRUE[-1:] + OWN
-FIRST_DRAFT_TRUE = [*TRUE, (18, 17, "true"), *OWN[1:]]
-FROM_THE_PENDING = [(17, 16, "true"), *OWN]
 
 
-def conditional(first, then):
-    """Drafts as a head that knows the token before."""
+def independent(first, then, second=None, share=None):
     a = int(np.argmax(first))
-    b = int(np.argmax(then[a]))
-    return a, b, first[a] * then[a, b]
+    b = int(np.argmax(first @ then if second is None else second))
+    return a, b, share(a, b) if share else first[a] * then[a, b]
 
 
 def likeliest_pair(first, then):
@@ -26,81 +17,60 @@ def likeliest_pair(first, then):
     return int(a), int(b), first[a] * then[a, b]
 
 
-def product_of_marginals(first, then):
-    """What the heads believe, not what the target does."""
-    second = first @ then
-    a = int(np.argmax(first))
-    b = int(np.argmax(second))
-    return a, b, first[a] * second[b]
-
-
-def unweighted(first, then):
-    a = int(np.argmax(first))
-    b = int(np.argmax(then.mean(0)))
-    return a, b, first[a] * then[a, b]
-
-
-def as_in_the_notebook(n, a, K):
-    return list(range(n, n + a)), [n + a]
-
-
-def two_tokens(n, a, K):
-    return [n + a - 1], [n + a]
-
-
-def all_drafts(n, a, K):
-    """Rejected drafts, too: the next drafts overwrite those."""
-    return list(range(n, n + K - 1)), [n + a]
-
-
-def from_the_pending(n, a, K):
+def reread(n, a, K, begin=0, end=0):
     read = min(a, K - 1)
-    return list(range(n - 1, n + read)), list(range(n + read, n + a + 1))
-
-
-def without_the_bonus(n, a, K):
-    read = min(a, K - 1)
-    return list(range(n, n + read)), list(range(n + read, n + a))
-
-
-def without_the_bonus_token(chances):
-    return float(np.cumprod(chances).sum())
-
-
-def unconditional(chances):
-    return 1 + sum(chances)
-
-
-def all_or_nothing(chances):
-    return 1 + len(chances) * float(np.prod(chances))
-
-
-def mean_chance(chances):
-    c = float(np.mean(chances))
-    return sum(c**power for power in range(len(chances) + 1))
+    return list(range(n + begin, n + read)), list(range(n + read, n + a + 1 + end))
 
 
 WRONG = {
-    "entries": [
-        (TWO_TOKENS,),
-        (LAST_DRAFT_TOO,),
-        (FEATURE_OF_ITS_OWN_TOKEN,),
-        (STILL_OWN,),
-        (FIRST_DRAFT_TRUE,),
-        (FROM_THE_PENDING,),
-    ],
-    "independent": [(conditional,), (likeliest_pair,), (product_of_marginals,), (unweighted,)],
-    "reread": [
-        (as_in_the_notebook,),
-        (two_tokens,),
-        (all_drafts,),
-        (from_the_pending,),
-        (without_the_bonus,),
-    ],
-    "expected_length": [
-        (without_the_bonus_token,),
-        (unconditional,),
-        (all_or_nothing,),
-        (mean_chance,),
-    ],
+    "entries": {
+        "7 entries in the order of their tokens": [
+            TRUE[-2:] + OWN,  # as a draft model, which needs its last two tokens
+            [*TRUE, *OWN, (21, 20, "own")],  # the last draft, too
+            [(17, 16, "true"), *OWN],  # from the pending token on
+        ],
+        "the number of its feature, expected 13, got 14": [
+            [(token, token, source) for token, _, source in TRUE + OWN]
+        ],
+        # Accepted drafts were read with own features, but in the round before.
+        "which the target knows, but you said 'own'": [
+            [(token, feature, "own") for token, feature, _ in TRUE[:-1]] + TRUE[-1:] + OWN
+        ],
+        "which the target does not know yet, but you said 'true'": [
+            [*TRUE, (18, 17, "true"), *OWN[1:]]
+        ],
+    },
+    "independent": {
+        "the two tokens, expected": [
+            # A head that knows the token before; the likeliest pair; a plain average.
+            lambda first, then: independent(first, then, then[np.argmax(first)]),
+            likeliest_pair,
+            lambda first, then: independent(first, then, then.mean(0)),
+        ],
+        # What the heads believe, not what the target does.
+        "expected the chance": [
+            lambda first, then: independent(
+                first, then, share=lambda a, b: first[a] * (first @ then)[b]
+            )
+        ],
+    },
+    "reread": {
+        "what is overwritten, expected": [
+            lambda n, a, K: (list(range(n, n + a)), [n + a]),  # as in the notebook
+            lambda n, a, K: ([n + a - 1], [n + a]),
+            lambda n, a, K: reread(n, a, K, begin=-1),  # from the pending token on
+        ],
+        "what is read first, expected": [
+            lambda n, a, K: (list(range(n, n + K - 1)), [n + a]),  # rejected drafts, too
+            lambda n, a, K: reread(n, a, K, end=-1),  # without the bonus
+        ],
+    },
+    "expected_length": {
+        "expected 1.339 tokens, got": [
+            lambda chances: float(np.cumprod(chances).sum()),  # no bonus
+            lambda chances: 1 + sum(chances),
+            lambda chances: 1 + len(chances) * float(np.prod(chances)),  # all or nothing
+            lambda chances: sum(np.mean(chances) ** k for k in range(len(chances) + 1)),
+        ]
+    },
 }

@@ -3,30 +3,32 @@
 import torch
 
 
-def behind_the_pending(slab, n, new):
-    """Writes from n on, so the pending token's slot stays empty."""
-    positions = n[:, None] + torch.arange(new.shape[1])
+def written(slab, n, new, shift=-1):
+    """Write the new tokens so far behind the row's end; return the slots, and where they went."""
+    positions = n[:, None] + shift + torch.arange(new.shape[1])
     slab.scatter_(1, positions, new)
-    return torch.arange(slab.shape[1]) <= positions[:, :, None]
+    return torch.arange(slab.shape[1]), positions[:, :, None]
+
+
+def behind_the_pending(slab, n, new):
+    slots, positions = written(slab, n, new, 0)
+    return slots <= positions
 
 
 def blind_to_itself(slab, n, new):
-    positions = n[:, None] - 1 + torch.arange(new.shape[1])
-    slab.scatter_(1, positions, new)
-    return torch.arange(slab.shape[1]) < positions[:, :, None]
+    slots, positions = written(slab, n, new)
+    return slots < positions
 
 
 def sees_all_drafts(slab, n, new):
-    positions = n[:, None] - 1 + torch.arange(new.shape[1])
-    slab.scatter_(1, positions, new)
-    return (torch.arange(slab.shape[1]) <= positions[:, -1:])[:, None].expand(-1, new.shape[1], -1)
+    slots, positions = written(slab, n, new)
+    return (slots <= positions[:, -1:]).expand(-1, new.shape[1], -1)
 
 
 def same_columns(slab, n, new):
     """Writes where the longest row writes."""
-    positions = (n.max() - 1 + torch.arange(new.shape[1])).expand(len(n), -1)
-    slab.scatter_(1, positions, new)
-    return torch.arange(slab.shape[1]) <= positions[:, :, None]
+    slots, positions = written(slab, n.max().expand(len(n)), new)
+    return slots <= positions
 
 
 def one_block(n, K, table, size):
@@ -40,22 +42,24 @@ def from_n(n, K, table, size):
 
 
 WRONG = {
-    "slots": [
-        ([13], [13, 14, 15, 16, 17]),
-        ([11, 12, 13], [12, 13, 14, 15, 16]),
-        ([12, 13], [13, 14, 15, 16, 17]),
-        ([12, 13], [12, 13, 14, 15]),
-    ],
-    "write_and_mask": [
-        (behind_the_pending,),
-        (blind_to_itself,),
-        (sees_all_drafts,),
-        (same_columns,),
-    ],
-    "paged_slots": [(one_block,), (from_n,)],
-    "draft_reads": [
-        (lambda n, K, a: [n + a],),
-        (lambda n, K, a: [n + a + 1],),
-        (lambda n, K, a: list(range(n + a + 1)),),
-    ],
+    "slots": {
+        "the stale slots expected [12, 13], got": [
+            ([13], [13, 14, 15, 16, 17]),
+            ([11, 12, 13], [12, 13, 14, 15, 16]),
+        ],
+        "the next round writes expected": [
+            ([12, 13], [13, 14, 15, 16, 17]),
+            ([12, 13], [12, 13, 14, 15]),
+        ],
+    },
+    "write_and_mask": {
+        "as the slab afterwards, expected": [behind_the_pending, same_columns],
+        "query 0 of row 0 sees, expected": [blind_to_itself, sees_all_drafts],
+    },
+    "paged_slots": {"of 16 expected [538, 539,": [one_block, from_n]},
+    "draft_reads": {
+        "without K/V at [1]": [lambda n, K, a: [n + a]],
+        "neighbours that end with the pending token": [lambda n, K, a: [n + a + 1]],
+        "two tokens are enough": [lambda n, K, a: list(range(n + a + 1))],
+    },
 }

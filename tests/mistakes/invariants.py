@@ -1,65 +1,66 @@
 """Plausible wrong answers to the exercises of 03_invariants."""
 
-from typing import Any
-
 import numpy as np
 
 
-def columns_since_the_first(mask: np.ndarray) -> np.ndarray:
-    return np.maximum(np.arange(len(mask)) - mask.argmax(), 0)
-
-
-def from_one(mask: np.ndarray) -> np.ndarray:
-    return mask.cumsum()
-
-
-def pairs(feeds: dict[str, np.ndarray], wrong: np.ndarray) -> set[tuple[int, int]]:
+def pairs(feeds, wrong):
     return set(zip(feeds["round"][wrong].tolist(), feeds["row"][wrong].tolist(), strict=True))
 
 
-def slots_taken_for_positions(feeds: dict[str, np.ndarray]) -> set[tuple[int, int]]:
-    return pairs(feeds, feeds["position"] != feeds["slot"])
+def seen(feeds):
+    return feeds["visible_stop"] - feeds["visible_start"]
 
 
-def target_alone(feeds: dict[str, np.ndarray]) -> set[tuple[int, int]]:
-    return pairs(feeds, (feeds["position"] != feeds["index"]) & (feeds["phase"] == 0))
+def hidden(feeds, holes):
+    return np.bincount(holes["feed"], holes["stop"] - holes["start"], len(feeds["slot"]))
 
 
-def holes_forgotten(
-    feeds: dict[str, np.ndarray], holes: dict[str, np.ndarray]
-) -> set[tuple[int, int]]:
-    return pairs(feeds, feeds["visible_stop"] - feeds["visible_start"] != feeds["index"] + 1)
-
-
-def own_slot_forgotten(
-    feeds: dict[str, np.ndarray], holes: dict[str, np.ndarray]
-) -> set[tuple[int, int]]:
-    hidden = np.bincount(
-        holes["feed"], weights=holes["stop"] - holes["start"], minlength=len(feeds["slot"])
-    )
-    return pairs(feeds, feeds["visible_stop"] - feeds["visible_start"] - hidden != feeds["index"])
-
-
-WRONG: dict[str, list[tuple[Any, ...]]] = {
-    "realigned": [(13, [4, 2, 0]), (11, [-2, 0, 2]), (11, [3, 3, 3])],
-    "position_ids": [
-        (columns_since_the_first,),
-        (from_one,),
-        (lambda mask: np.arange(len(mask)),),
-        (lambda mask: mask.cumsum()[mask > 0] - 1,),
-    ],
-    "positions_check": [(slots_taken_for_positions,), (target_alone,), (lambda feeds: set(),)],
-    "mask_check": [(holes_forgotten,), (own_slot_forgotten,), (lambda feeds, holes: set(),)],
-    "found": [
-        (1, "mask", 3, 1),
-        (1, "mask", 2, 2),
-        (1, "kv", 3, 2),
-        (2, "acceptance", 0, 2),
-        (3, "positions", 2, 2),
-        (4, "mask", 1, 4),
-        (4, "kv", 1, 5),
-        (5, "mask", 0, 1),
-        (6, "kv", 0, 0),
-        (1, "masks", 3, 2),
-    ],
+WRONG = {
+    "realigned": {
+        "the row that gains most need not end up the longest": [(13, [4, 2, 0])],
+        "the offsets d expected [2, 0, -2], got": [(11, [-2, 0, 2]), (11, [3, 3, 3])],
+    },
+    "position_ids": {
+        "expected [0, 1, 2], got": [
+            lambda mask: np.maximum(np.arange(len(mask)) - mask.argmax(), 0),
+            lambda mask: np.arange(len(mask)),
+        ],
+        "expected [0, 1, 2, 3], got": [lambda mask: mask.cumsum()],
+        "expected 5 positions, got shape (3,)": [lambda mask: mask.cumsum()[mask > 0] - 1],
+    },
+    "positions_check": {
+        "for a valid run of eqspec it wrongly names (round, row) =": [
+            lambda feeds: pairs(feeds, feeds["position"] != feeds["slot"])
+        ],
+        "with drifting positions it misses (round, row) =": [
+            # Of the target alone.
+            lambda feeds: pairs(
+                feeds, (feeds["position"] != feeds["index"]) & (feeds["phase"] == 0)
+            ),
+            lambda feeds: set(),
+        ],
+    },
+    "mask_check": {
+        "which has holes it wrongly names": [
+            lambda feeds, holes: pairs(feeds, seen(feeds) != feeds["index"] + 1)
+        ],
+        "for a valid run of eqspec it wrongly names": [  # forgets a token's own slot
+            lambda feeds, holes: pairs(feeds, seen(feeds) - hidden(feeds, holes) != feeds["index"])
+        ],
+        "with a leaking mask it misses": [lambda feeds, holes: set()],
+    },
+    "found": {
+        "the rule is right, the row is right, the round is wrong": [(1, "mask", 3, 1)],
+        "the rule is right, the row is wrong, the round is right": [(1, "mask", 2, 2)],
+        "the rule is wrong, the row is right, the round is right": [
+            (1, "kv", 3, 2),
+            (2, "acceptance", 0, 2),
+            (4, "mask", 1, 4),
+            (5, "mask", 0, 1),
+        ],
+        "which is one round later": [(3, "positions", 2, 2)],
+        "K/V that went wrong earlier": [(4, "kv", 1, 5)],
+        "there is no mystery 6": [(6, "kv", 0, 0)],
+        "there is no rule 'masks'": [(1, "masks", 3, 2)],
+    },
 }

@@ -1,48 +1,34 @@
 """Plausible wrong answers to the exercises of 14_memory."""
 
 
-def one_of_both(rows, prompt, new, K, layers, kv_heads, head_dim, size):
-    """Keys without values."""
-    return rows * (prompt + new + K + 1) * layers * kv_heads * head_dim * size
-
-
-def text_alone(rows, prompt, new, K, layers, kv_heads, head_dim, size):
-    """No slot for drafts."""
-    return 2 * rows * (prompt + new) * layers * kv_heads * head_dim * size
-
-
-def no_bonus(rows, prompt, new, K, layers, kv_heads, head_dim, size):
-    return 2 * rows * (prompt + new + K) * layers * kv_heads * head_dim * size
-
-
-def one_layer(rows, prompt, new, K, layers, kv_heads, head_dim, size):
-    return 2 * rows * (prompt + new + K + 1) * kv_heads * head_dim * size
-
-
-def as_in_the_notebook(budget, target_weights, draft_weights, target_row, draft_row):
-    return (budget - target_weights - draft_weights) // (target_row + draft_row)
-
-
-def with_the_weights(budget, target_weights, draft_weights, target_row, draft_row):
-    return (budget - target_weights - draft_weights) // target_row
-
-
-def with_the_rows(budget, target_weights, draft_weights, target_row, draft_row):
-    return (budget - target_weights) // (target_row + draft_row)
-
-
-def without_weights(budget, target_weights, draft_weights, target_row, draft_row):
-    return budget // target_row
+def kv_bytes(rows, prompt, new, K, layers, kv_heads, head_dim, size, *, more=1, both=2):
+    return both * rows * (prompt + new + K + more) * layers * kv_heads * head_dim * size
 
 
 WRONG = {
-    "lever": [("K",), ("chunks",), ("logits",), ("accept",), ("B",)],
-    "kv_bytes": [(one_of_both,), (text_alone,), (no_bonus,), (one_layer,)],
-    "rows_alone": [
-        (as_in_the_notebook,),
-        (with_the_weights,),
-        (with_the_rows,),
-        (without_weights,),
-    ],
-    "reading": [(11, 35, 75), (12, 36, 75), (12, 35, 76), (12, 36, 76), (13, 35, 75), (12, 12, 75)],
+    "lever": {
+        "K/V of K + 1 new tokens in a round": ["K"],
+        "look for the part that every row holds": ["chunks", "logits", "accept"],
+        "choose one of K, logits": ["B"],
+    },
+    "kv_bytes": {
+        "keys and values both count; a row has 1158 slots": [lambda *run: kv_bytes(*run, both=1)],
+        "expected 5039616000, got": [
+            lambda *run: kv_bytes(*run, more=-run[3]),  # no slot for drafts
+            lambda *run: kv_bytes(*run, more=0),  # none for the bonus
+            lambda *run: kv_bytes(*run) // run[4],  # of one layer
+        ],
+    },
+    "rows_alone": {  # budget, weights of target and draft, a row of target and draft
+        "without drafts has no draft model": [
+            lambda budget, p, q, row, own: (budget - p - q) // (row + own),  # as in the notebook
+            lambda budget, p, q, row, own: (budget - p - q) // row,
+            lambda budget, p, q, row, own: (budget - p) // (row + own),
+            lambda budget, p, q, row, own: budget // row,
+        ]
+    },
+    "reading": {
+        "less those that have K/V": [(11, 35, 75), (13, 35, 75), (12, 12, 75)],
+        "counts the last token of the message": [(12, 36, 75), (12, 35, 76), (12, 36, 76)],
+    },
 }

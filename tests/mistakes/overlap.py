@@ -1,57 +1,26 @@
 """Plausible wrong answers to the exercises of 13_overlap."""
 
-ONE_AFTER_THE_OTHER = 6 * 50
-HALF_OF_THAT = 150
-STEPS_ALONE = 6 * 30
-DRAFTS_COUNTED_TWICE = 20 + 20 + 6 * 30
-BARRIER_AT_BOTH_ENDS = 7 * 30
-
-
-def of_one_step(V, t, m):
-    return (V(2 * m) + t(2 * m)) / max(V(m), t(m))
-
-
-def published(V, t, m):
-    """Against a single lane with half of the rows in flight."""
-    return (V(m) + t(m)) / max(V(m), t(m))
-
-
-def whole_batch(V, t, m):
-    return (V(2 * m) + t(2 * m)) / (2 * max(V(2 * m), t(2 * m)))
-
-
-def smaller_side(V, t, m):
-    return (V(2 * m) + t(2 * m)) / (2 * min(V(m), t(m)))
-
-
-def upside_down(V, t, m):
-    return 2 * max(V(m), t(m)) / (V(2 * m) + t(2 * m))
-
-
-def as_in_the_notebook(V, t):
-    return 1 - (V + t) / max(V, t)
-
-
-def never_negative(V, t):
-    return max(0.0, 1 - (V + t) / max(V, t))
-
-
-def of_one_side(V, t):
-    return 1 - min(V, t) / max(V, t)
-
-
-def verifying_alone(V, t):
-    return 1 - V / max(V, t)
-
-
 WRONG = {
-    "finish": [
-        (ONE_AFTER_THE_OTHER,),
-        (HALF_OF_THAT,),
-        (STEPS_ALONE,),
-        (DRAFTS_COUNTED_TWICE,),
-        (BARRIER_AT_BOTH_ENDS,),
-    ],
-    "gain": [(of_one_step,), (published,), (whole_batch,), (smaller_side,), (upside_down,)],
-    "waiting": [(as_in_the_notebook,), (never_negative,), (of_one_side,), (verifying_alone,)],
+    "finish": {
+        "six rounds take one after the other": [6 * 50],
+        # Half of that; verifications alone; drafts counted twice; a barrier at both ends.
+        "the side that verifies never waits": [150, 6 * 30, 20 + 20 + 6 * 30, 7 * 30],
+    },
+    "gain": {
+        "and m = 6 expected 0.631, got": [
+            lambda V, t, m: (V(2 * m) + t(2 * m)) / max(V(m), t(m)),  # of one step
+            lambda V, t, m: (V(m) + t(m)) / max(V(m), t(m)),  # against half of the rows
+            lambda V, t, m: (V(2 * m) + t(2 * m)) / (2 * max(V(2 * m), t(2 * m))),
+            lambda V, t, m: (V(2 * m) + t(2 * m)) / (2 * min(V(m), t(m))),
+            lambda V, t, m: 2 * max(V(m), t(m)) / (V(2 * m) + t(2 * m)),
+        ]
+    },
+    "waiting": {
+        "V = 32.2 and t = 14.2 expected 0.279, got": [
+            lambda V, t: 1 - (V + t) / max(V, t),  # as in the notebook
+            lambda V, t: max(0.0, 1 - (V + t) / max(V, t)),
+            lambda V, t: 1 - min(V, t) / max(V, t),  # of one side
+            lambda V, t: 1 - V / max(V, t),  # of the side that verifies
+        ]
+    },
 }

@@ -1,66 +1,61 @@
 """Plausible wrong answers to the exercises of 02_ragged_failure."""
 
-from specviz.exercises.ragged_failure import ACCEPTED, MISTAKES, K
+from checks.ragged_failure import ACCEPTED, MISTAKES, K
 
 
-def counts_the_holes(valid, accepted, K):
-    after = [*valid, *[1] * (accepted + 1), *[0] * (K - accepted)]
-    return after, [len(valid) + j for j in range(K + 1)]
+def fed(valid, accepted, K, first=None, holes=True, pending=True):
+    """The right answer; `first` is another first position; False drops holes or pending."""
+    after = [*valid, *[1] * (accepted + pending), *[0] * (K - accepted) * holes]
+    first = sum(valid) if first is None else first
+    return after, [first + j for j in range(K + 1)]
 
 
-def forgets_the_pending_token(valid, accepted, K):
-    return [*valid, *[1] * accepted, *[0] * (K - accepted)], [sum(valid) + j for j in range(K + 1)]
-
-
-def starts_one_late(valid, accepted, K):
-    return [*valid, *[1] * (accepted + 1), *[0] * (K - accepted)], [
-        sum(valid) + 1 + j for j in range(K + 1)
-    ]
-
-
-def drops_the_holes(valid, accepted, K):
-    return [*valid, *[1] * (accepted + 1)], [sum(valid) + j for j in range(K + 1)]
-
-
-def only_the_first(valid, accepted, K):
-    return [*valid, *[1] * (accepted + 1), *[0] * (K - accepted)]
-
-
-def take_the_last(slots, starts, lengths):
+def padded(slots, starts, lengths, begin=0, width=0):
+    """Take the tokens from `begin` on; rows are at least `width` wide."""
+    width = max(width, *lengths)
     return [
-        row[-length:].rjust(max(lengths), ".") for row, length in zip(slots, lengths, strict=True)
-    ]
-
-
-def never_unpad(slots, starts, lengths):
-    return [
-        row[: start + length].rjust(max(map(len, slots)), ".")
-        for row, start, length in zip(slots, starts, lengths, strict=True)
-    ]
-
-
-def pad_on_the_right(slots, starts, lengths):
-    return [
-        row[start : start + length].ljust(max(lengths), ".")
+        row[start * begin : start + length].rjust(width, ".")
         for row, start, length in zip(slots, starts, lengths, strict=True)
     ]
 
 
 WRONG = {
-    "drift": [([K - a for a in ACCEPTED],), ([2, 6, 6, 7],), ([1, 1, 5, 8],), ([2, 2, 6],)],
-    "alone": [
-        (set(),),
-        (set(MISTAKES),),
-        ({MISTAKES[0]},),
-        ({MISTAKES[0], MISTAKES[1], MISTAKES[2]},),
-        (["the mask"],),
-    ],
-    "holes": [
-        (counts_the_holes,),
-        (forgets_the_pending_token,),
-        (starts_one_late,),
-        (drops_the_holes,),
-        (only_the_first,),
-    ],
-    "realign": [(take_the_last,), (never_unpad,), (pad_on_the_right,)],
+    "drift": {
+        "what each round adds": [[K - a for a in ACCEPTED]],
+        "expected [2, 2, 6, 9], got": [[2, 6, 6, 7], [1, 1, 5, 8], [2, 2, 6]],
+    },
+    "alone": {
+        "'positions counted in columns' does change": [set()],
+        "'a mask of ones' does not change": [set(MISTAKES), set(MISTAKES[:3])],
+        'token as bonus" does change': [{MISTAKES[0]}],
+        "not one of the four": [["the mask"]],
+    },
+    "holes": {
+        "as the positions, expected": [
+            lambda valid, accepted, K: fed(valid, accepted, K, len(valid)),  # holes are counted
+            lambda valid, accepted, K: fed(valid, accepted, K, sum(valid) + 1),
+        ],
+        "as the new valid, expected": [
+            lambda valid, accepted, K: fed(valid, accepted, K, pending=False),
+            lambda valid, accepted, K: fed(valid, accepted, K, holes=False),
+        ],
+        "must be two lists": [lambda valid, accepted, K: fed(valid, accepted, K)[0]],
+    },
+    "realign": {
+        "expected ['ABCDabc', '....QRp', '....WXY']": [  # takes the last slots
+            lambda slots, starts, lengths: [
+                row[-length:].rjust(max(lengths), ".")
+                for row, length in zip(slots, lengths, strict=True)
+            ]
+        ],
+        "expected ['.ABCDE', 'MNOPQR', '.abcde']": [  # never unpads
+            lambda slots, starts, lengths: padded(slots, starts, lengths, 0, len(slots[0]))
+        ],
+        "expected ['ABCDabc', '..QRxyz']": [  # pads on the right
+            lambda slots, starts, lengths: [
+                row.lstrip(".").ljust(max(lengths), ".")
+                for row in padded(slots, starts, lengths, 1)
+            ]
+        ],
+    },
 }

@@ -3,15 +3,9 @@
 import numpy as np
 
 
-def uniform(scores, C):
-    b = len(scores)
-    return [C // b] * b
-
-
 def later_rows_first(scores, C):
-    b = len(scores)
     order = np.argsort(scores.T.reshape(-1), kind="stable")[::-1][:C]
-    return np.bincount(order % b, minlength=b)
+    return np.bincount(order % len(scores), minlength=len(scores))
 
 
 def row_by_row(scores, C):
@@ -23,41 +17,37 @@ def row_by_row(scores, C):
 
 def at_least(scores, C):
     """Ties at the frontier are all verified."""
-    if C == 0:
-        return [0] * len(scores)
-    return (scores >= np.sort(scores, axis=None)[-C]).sum(axis=1)
+    limit = np.sort(scores, axis=None)[::-1][C - 1]
+    return (scores >= limit).sum(axis=1) * (C > 0)
 
 
 def own(q, drafts):
     return np.take_along_axis(q, drafts[:, :, None], axis=2)[:, :, 0]
 
 
-def foreseeing(q, drafts):
-    return own(q, drafts).cumprod(axis=1)
-
-
-def only_the_largest(q, drafts):
-    """Forgets that the drafts before have to be accepted."""
-    return q.max(axis=2)
-
-
-def constant(q, drafts):
-    return np.ones(drafts.shape)
-
-
-def all_largest(q, drafts):
-    """Also of the drafts before, what they might have been."""
-    return q.max(axis=2).cumprod(axis=1)
-
-
 WRONG = {
-    "frontier": [([2, 0, 3],), ([2, 1, 2],), ([1, 1, 1],)],
-    "choose": [(uniform,), (later_rows_first,), (row_by_row,), (at_least,)],
-    "too_many": [
-        ([[0.9, 0.5, 0.4], [0.8, 0.3, 0.2], [0.7, 0.6, 0.1]],),
-        ([[0.5, 0.9, 0.5], [0.8, 0.5, 0.2], [0.5, 0.5, 0.1]],),
-        ([[0.5, 0.5], [0.5, 0.5]],),
-        ([[0.9, 0.9, 0.9], [0.5, 0.5, 0.5], [0.2, 0.2, 0.2]],),
-    ],
-    "predictable": [(foreseeing,), (only_the_largest,), (constant,), (all_largest,)],
+    "frontier": {"expected [1, 1, 3], got": [[2, 0, 3], [2, 1, 2], [1, 1, 1]]},
+    "choose": {
+        "expected [1, 2, 1], got": [lambda scores, C: [C // len(scores)] * len(scores)],
+        "expected [1, 1, 2], got": [later_rows_first, row_by_row],
+        "expected [1], got [2]": [at_least],
+    },
+    "too_many": {
+        "which is 3 in all": [
+            [[0.9, 0.5, 0.4], [0.8, 0.3, 0.2], [0.7, 0.6, 0.1]],
+            [[0.9, 0.9, 0.9], [0.5, 0.5, 0.5], [0.2, 0.2, 0.2]],
+        ],
+        "never rise along a row": [[[0.5, 0.9, 0.5], [0.8, 0.5, 0.2], [0.5, 0.5, 0.1]]],
+        "got shape (2, 2)": [[[0.5, 0.5], [0.5, 0.5]]],
+    },
+    "predictable": {
+        "changes when that draft is another token": [
+            lambda q, drafts: own(q, drafts).cumprod(axis=1)
+        ],
+        "times the largest q at its own position": [
+            lambda q, drafts: q.max(axis=2),
+            lambda q, drafts: np.ones(drafts.shape),
+            lambda q, drafts: q.max(axis=2).cumprod(axis=1),
+        ],
+    },
 }

@@ -2,47 +2,22 @@
 
 import numpy as np
 
-CAUSAL = ["1000000", "1100000", "1110000", "1111000", "1111100", "1111110", "1111111"]
-# The parents alone: d6 does not see d1.
-PARENTS = ["1000000", "1100000", "1010000", "0101000", "0100100", "0010010", "0001001"]
-# Each token sees what it follows, but not itself.
-NOT_ITSELF = ["0000000", "1000000", "1000000", "1100000", "1100000", "1010000", "1101000"]
-SIX = ["100000", "110000", "101000", "110100", "110010", "101001"]
 
-
-def causal(parents):
-    return np.tri(len(parents) + 1, dtype=bool)
+def branches(parents, of=lambda found, number, parent: found[parent + 1]):
+    """Walk the drafts; each sees itself and what `of` gives it."""
+    found = np.eye(len(parents) + 1, dtype=bool)
+    for number, parent in enumerate(parents):
+        found[number + 1] |= of(found, number, parent)
+    return found
 
 
 def parents_alone(parents):
-    found = np.eye(len(parents) + 1, dtype=bool)
-    for number, parent in enumerate(parents):
-        found[number + 1, parent + 1] = True
-    return found
+    return branches(parents, of=lambda found, number, parent: np.eye(len(found))[parent + 1] > 0)
 
 
-def not_itself(parents):
-    found = np.zeros((len(parents) + 1, len(parents) + 1), bool)
-    for number, parent in enumerate(parents):
-        found[number + 1] = found[parent + 1]
-        found[number + 1, parent + 1] = True
-    return found
-
-
-def off_by_one(parents):
-    """Takes a draft's number for its column."""
-    found = np.eye(len(parents) + 1, dtype=bool)
-    for number, parent in enumerate(parents):
-        found[number + 1] |= found[max(parent, 0)]
-    return found
-
-
-def without_the_pending(parents):
-    found = np.eye(len(parents), dtype=bool)
-    for number, parent in enumerate(parents):
-        if parent >= 0:
-            found[number] |= found[parent]
-    return found
+def moved(kv, pending, to, from_):
+    kv[[pending + place for place in to]] = kv[[pending + place for place in from_]]
+    return kv
 
 
 def last_first(kv, path, pending):
@@ -52,88 +27,87 @@ def last_first(kv, path, pending):
     return kv
 
 
-def onto_the_pending(kv, path, pending):
-    kv[pending : pending + len(path)] = kv[[pending + number for number in path]]
-    return kv
+def without(q, child):
+    return np.where(np.arange(len(q)) == child, 0, q)
 
 
-def crop(kv, path, pending):
-    """Keeps as many slots as were accepted, as for a chain."""
-    return kv[: pending + 1 + len(path)]
+def scaled(weights):
+    return weights / weights.sum()
 
 
-def other_way(kv, path, pending):
-    kv[[pending + 1 + number for number in path]] = kv[pending + 1 : pending + 1 + len(path)]
-    return kv
-
-
-def numbers_as_slots(kv, path, pending):
-    kv[pending + 1 : pending + 1 + len(path)] = kv[path]
-    return kv
-
-
-def rule(p, q, children, renormalise_p=True, shrink=lambda q, child: q):
+def rule(p, q, children, next_p=lambda p, q: scaled(np.maximum(p - q, 0)), next_q=without):
     emitted = np.zeros(len(p))
     reached = 1.0
     for child in children:
         accepted = min(1, p[child] / q[child]) if q[child] else 1
         emitted[child] += reached * accepted
         reached *= 1 - accepted
-        p = np.maximum(p - q, 0)
-        if renormalise_p:
-            p = p / p.sum()
-        q = shrink(q, child)
+        p = next_p(p, q)
+        q = next_q(q, child)
     return emitted + reached * p
 
 
-def first_q(p, q, children):
-    return rule(p, q, children)
-
-
-def zeroed_and_not_renormalised(p, q, children):
-    return rule(p, q, children, shrink=lambda q, child: np.where(np.arange(len(q)) == child, 0, q))
-
-
-def p_not_renormalised(p, q, children):
-    def without(q, child):
-        left = np.where(np.arange(len(q)) == child, 0, q)
-        return left / left.sum()
-
-    return rule(p, q, children, renormalise_p=False, shrink=without)
-
-
-def ignores_the_children(p, q, children):
-    """Emits p all the same, but does not judge the children."""
-    return p
-
-
-def likeliest_counts_for_sure(p, q, children):
-    """Accepts a child with its chance under p; right only for children that were chosen."""
+def accepts_by_p(p, q, children):
+    """Right only for children that were chosen, not drawn."""
     emitted = np.zeros(len(p))
     reached = 1.0
     for child in children:
         emitted[child] += reached * p[child]
         reached *= 1 - p[child]
-        p = np.where(np.arange(len(p)) == child, 0, p)
-        p = p / p.sum()
+        p = scaled(without(p, child))
     return emitted + reached * p
 
 
 WRONG = {
-    "mask": [(CAUSAL,), (PARENTS,), (NOT_ITSELF,), (SIX,)],
-    "ancestors": [
-        (causal,),
-        (parents_alone,),
-        (not_itself,),
-        (off_by_one,),
-        (without_the_pending,),
-    ],
-    "compact": [(last_first,), (onto_the_pending,), (crop,), (other_way,), (numbers_as_slots,)],
-    "judge": [
-        (first_q,),
-        (zeroed_and_not_renormalised,),
-        (p_not_renormalised,),
-        (ignores_the_children,),
-        (likeliest_counts_for_sure,),
-    ],
+    "mask": {
+        "d2 does not attend to d1": [  # a causal mask
+            ["1000000", "1100000", "1110000", "1111000", "1111100", "1111110", "1111111"]
+        ],
+        "d3 attends to the pending token": [  # the parents alone: d6 does not see d1
+            ["1000000", "1100000", "1010000", "0101000", "0100100", "0010010", "0001001"]
+        ],
+        "the pending token attends to the pending token": [
+            ["0000000", "1000000", "1000000", "1100000", "1100000", "1010000", "1101000"]
+        ],
+        "seven lines of seven": [["100000", "110000", "101000", "110100", "110010", "101001"]],
+    },
+    "ancestors": {
+        "column 2 expected [0, 2], got": [lambda parents: np.tri(len(parents) + 1, dtype=bool)],
+        "column 3 expected [0, 1, 3], got": [
+            parents_alone,
+            # A draft's number is taken for its column.
+            lambda parents: branches(parents, of=lambda found, _, parent: found[max(parent, 0)]),
+        ],
+        # Each token sees what it follows, but not itself.
+        "column 0 expected [0], got": [
+            lambda parents: branches(parents) & ~(np.eye(len(parents) + 1) > 0)
+        ],
+        "expected shape (8, 8), got (7, 7)": [lambda parents: branches(parents)[1:, 1:]],
+    },
+    "compact": {
+        "the slots that K/V came from, expected": [
+            last_first,
+            # Onto the pending token; cut as for a chain; the other way; numbers taken for slots.
+            lambda kv, path, pending: moved(kv, pending, range(len(path)), path),
+            lambda kv, path, pending: kv[: pending + 1 + len(path)],
+            lambda kv, path, pending: moved(kv, pending + 1, path, range(len(path))),
+            lambda kv, path, pending: moved(
+                kv, 0, range(pending + 1, pending + 1 + len(path)), path
+            ),
+        ]
+    },
+    "judge": {
+        "a total variation of": [
+            lambda p, q, children: rule(p, q, children, next_q=lambda q, child: q),
+            rule,  # q is not scaled
+            lambda p, q, children: rule(
+                p,
+                q,
+                children,
+                next_p=lambda p, q: np.maximum(p - q, 0),
+                next_q=lambda q, child: scaled(without(q, child)),
+            ),
+        ],
+        "it emits p on average, but": [lambda p, q, children: p, accepts_by_p],
+    },
 }

@@ -3,39 +3,22 @@
 from statistics import mean, median
 
 
+def same(output, reference):
+    """Return for each token up to the shorter end whether both agree."""
+    return [a == b for a, b in zip(output, reference, strict=False)]
+
+
 def common(output, reference):
-    pairs = enumerate(zip(output, reference, strict=False))
-    return next(
-        (at for at, (ours, theirs) in pairs if ours != theirs), min(len(output), len(reference))
-    )
+    return [*same(output, reference), False].index(False)
 
 
-def zipped(outputs, references):
-    """Takes an output for equal that is the beginning of its reference."""
+def match(outputs, references, equal=lambda a, b: a == b, share=None):
+    share = share or (lambda a, b: common(a, b) / len(b))
     pairs = list(zip(outputs, references, strict=True))
-    exact = mean(
-        all(a == b for a, b in zip(output, reference, strict=False)) for output, reference in pairs
-    )
-    return exact, mean(common(output, reference) / len(reference) for output, reference in pairs)
+    return mean(equal(a, b) for a, b in pairs), mean(share(a, b) for a, b in pairs)
 
 
-def positions_that_agree(outputs, references):
-    """Goes on counting behind the first difference."""
-    pairs = list(zip(outputs, references, strict=True))
-    agree = [
-        sum(a == b for a, b in zip(output, reference, strict=False)) / len(reference)
-        for output, reference in pairs
-    ]
-    return mean(output == reference for output, reference in pairs), mean(agree)
-
-
-def over_the_output(outputs, references):
-    pairs = list(zip(outputs, references, strict=True))
-    exact = mean(output == reference for output, reference in pairs)
-    return exact, mean(common(output, reference) / len(output) for output, reference in pairs)
-
-
-def _speedup(runs, strategy, B, eos, first, end, baseline):
+def speedup(runs, strategy, B, eos, first=1, end=True, baseline=True):
     def kept(text):
         return text.index(eos) + 1 if eos in text and end else len(text)
 
@@ -47,16 +30,26 @@ def _speedup(runs, strategy, B, eos, first, end, baseline):
 
 
 WRONG = {
-    "taken": [
-        (False, False, False, True),
-        (True, False, True, True),
-        (True, False, False, False),
-        (True, True, False, True),
-    ],
-    "match": [(zipped,), (positions_that_agree,), (over_the_output,)],
-    "speedup": [
-        (lambda runs, strategy, B, eos: _speedup(runs, strategy, B, eos, 0, True, True),),
-        (lambda runs, strategy, B, eos: _speedup(runs, strategy, B, eos, 1, False, True),),
-        (lambda runs, strategy, B, eos: _speedup(runs, strategy, B, eos, 1, True, False),),
-    ],
+    "taken": {
+        "pair A expected True, got False": [(False, False, False, True)],
+        "pair B expected False, got True": [(True, True, False, True)],
+        "pair C expected False, got True": [(True, False, True, True)],
+        "pair D expected True, got False": [(True, False, False, False)],
+    },
+    "match": {
+        # An output that is the beginning of its reference counts as equal.
+        "expected exact": [lambda a, b: match(a, b, equal=lambda x, y: all(same(x, y)))],
+        "expected partial": [
+            # Goes on behind the first difference; divides by the output.
+            lambda a, b: match(a, b, share=lambda x, y: sum(same(x, y)) / len(y)),
+            lambda a, b: match(a, b, share=lambda x, y: common(x, y) / len(x)),
+        ],
+    },
+    "speedup": {
+        "for eqspec at B = 1 expected": [
+            lambda *runs: speedup(*runs, first=0),
+            lambda *runs: speedup(*runs, end=False),
+        ],
+        "for eqspec at B = 8 expected": [lambda *runs: speedup(*runs, baseline=False)],
+    },
 }

@@ -46,7 +46,7 @@ def audit(
     """Judge a candidate's greedy outputs against a reference's, prompt by prompt.
 
     Each side is the path of a file, a list of outputs, a `Result` or a `Trace`. An output is a dict
-    of a layout in docs/audit.md, a list of token ids, or a text.
+    of a layout in docs/debug.md, a list of token ids, or a text.
 
     With a target, both texts of each divergence are read by plain forwards of transformers (teacher
     forcing). A divergence is a near tie if both tokens lie within twice the noise of the target's

@@ -19,7 +19,7 @@ class Form:
     """A layout of an object that holds outputs.
 
     Attributes:
-        name: as errors and docs/audit.md call it.
+        name: as errors and docs/debug.md call it.
         keys: an object with these keys has this layout.
         read: returns the outputs of such an object; `where` names it in errors.
         part: which part of such a file is read; "" for all.
@@ -42,7 +42,7 @@ def _own(where: str, value: Mapping[str, Any]) -> Iterator[Output]:
         names = ", ".join(form.name for form in FORMS if form.name)
         raise ValueError(
             f"{where} has no output under 'token_ids', 'tokens' or 'text', but {shown}; write one "
-            f"of these, or what these tools save: {names} (docs/audit.md)"
+            f"of these, or what these tools save: {names} (docs/debug.md)"
         )
     yield from_record(where, value)
 

@@ -98,7 +98,7 @@ def _read(role: str, name: str, values: Sequence[tuple[str, Any]]) -> OutputSet:
         if not isinstance(value, Mapping):
             raise ValueError(
                 f"{where} must be an output, an object with 'token_ids' or 'text', got "
-                f"{short(value)}; see docs/audit.md for the forms"
+                f"{short(value)}; see docs/debug.md for the forms"
             )
         form = form_of(value)
         parts.add(form.part)

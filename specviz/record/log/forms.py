@@ -85,7 +85,7 @@ def _check(name: str, value: Any, depths: tuple[int, ...], leaf: str) -> None:
         lists = [("lists of " * (depth - 1) + "a list of ") if depth else "" for depth in depths]
         forms = " or ".join(f"{each}{leaf}" for each in lists)
         raise ValueError(
-            f"{name} must be {forms}, got {short(value)}; write it as docs/log.md says"
+            f"{name} must be {forms}, got {short(value)}; write it as docs/debug.md says"
         )
 
 

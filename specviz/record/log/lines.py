@@ -159,7 +159,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, Line]]:
                 raise TraceError(
                     f"line {number} must be a JSON object with a kind, got "
                     f"{short(content.decode(errors='replace').rstrip())}; "
-                    "write one object a line, as docs/log.md says"
+                    "write one object a line, as docs/debug.md says"
                 )
             yield number, line
 

@@ -33,7 +33,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
 def read_log(path: str | os.PathLike[str]) -> Trace:
     """Read the log of any engine: a file that `TraceWriter` or another program has written.
 
-    docs/log.md describes the file. One that ends early is read up to its last complete round.
+    docs/debug.md describes the file. One that ends early is read up to its last complete round.
 
     Raises:
         TraceError: the file cannot be read or holds no valid log; names file, line and remedy.
