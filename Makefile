@@ -102,8 +102,8 @@ bench: $(READY) ## measure all strategies and baselines on this machine; goes on
 scripts: $(READY) ## try every script of figures/make at a small size; takes half an hour
 	@for each in $(SCRIPTS); do $(BIN)/python figures/make/$$each.py --small || exit 1; done
 
-families: $(READY) ## build every family of causal LMs tiny, decode with it, and write docs/models.md and its table; takes half an hour
-	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m families
+families: $(READY) ## build every family of causal LMs tiny, decode with it, and write figures/data/families.csv; takes half an hour
+	PYTHONPATH=tests:figures/make OMP_NUM_THREADS=1 $(BIN)/python -m families
 
 paint: $(READY) ## measure on this machine how fast the step-through opens and paints
 	PYTHONPATH=tests $(BIN)/python -m browser.measure
@@ -116,7 +116,7 @@ js: ## check the types and style of the JavaScript, test it, and write the bundl
 soak: $(READY) ## decode 2,000 prompts by each valid strategy and compare all texts; takes some minutes
 	$(BIN)/python -m pytest -m soak tests/test_soak.py
 
-licences: $(READY) ## write docs/licences.md from the packages that are installed
+licences: $(READY) ## write build/licences.md from the packages that are installed
 	PYTHONPATH=tests $(BIN)/python -m licences
 
 wheel: $(READY) ## build the wheel, install it into an empty environment and run the demo there

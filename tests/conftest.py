@@ -179,12 +179,12 @@ def check_refusal(
 
 
 def example(name: str) -> Any:
-    """The class of this name from CONTRIBUTING.md; its example is run."""
-    text = (HERE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    """The class of this name from docs/extend.md; its example is run."""
+    text = (HERE.parent / "docs" / "extend.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (block,) = (block for block in blocks if f"class {name}(" in block)
     names = {"__name__": "example"}
-    exec(compile(block, "CONTRIBUTING.md", "exec"), names)
+    exec(compile(block, "extend.md", "exec"), names)
     return names[name]
 
 

@@ -1,8 +1,8 @@
 """Is every family of causal LMs in transformers exact, or refused with the reason?
 
 `python -m families` tries all of them, with sdpa and with eager attention, greedily in float32 and
-float64 and sampled with Gumbel coupling. It writes figures/data/families.csv and docs/models.md;
-names after it try only those, and the others keep their lines.
+float64 and sampled with Gumbel coupling. It writes figures/data/families.csv; names after it try
+only those, and the others keep their lines. docs/models.md repeats the counts.
 """
 
 import copy
@@ -11,13 +11,16 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pandas as pd
 import torch
 import transformers
 from conftest import make_prompts
+from measure import without_model
 from tiny_models import EOS, NotBuiltError, alternative, build, families, make_config
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -26,7 +29,11 @@ import specviz as sv
 from specviz.engine.kv.states import find_mixers, without_limits
 from specviz.engine.probe import TIMES_NOISE
 from specviz.engine.rng import Noise
+from specviz.util.files import save_measured
 
+DATA = Path(__file__).parents[1] / "figures" / "data" / "families.csv"
+COLUMNS = ["family", "class", "attention", "dtype", "sampling", "strategies", "changes"]
+COLUMNS += ["outcome", "reason"]
 STRATEGIES = ("inplace", "eqspec", "exspec", "masking", "rollback")
 ATTENTIONS = ("sdpa", "eager")
 NEW_TOKENS = 10
@@ -299,10 +306,44 @@ def judge_all(names: list[str]) -> Iterator[Outcome]:
             yield from judge_in_all_ways(name, attention)
 
 
-if __name__ == "__main__":
-    # Imported here, since it is of no use to a test that judges one family.
-    from families_page import save
+def save(outcomes: list[Outcome]) -> None:
+    """Write the table of the outcomes and its conditions.
 
+    Families that were not tried keep the lines that the table has of them.
+    """
+    table = pd.DataFrame([asdict(each) for each in outcomes])
+    table = table.rename(columns={"model": "class"}).assign(strategies=" ".join(STRATEGIES))
+    table = table[COLUMNS]
+    table["reason"] = table["reason"].str.split("; ").str[0]
+    before = read_table()
+    kept = before["family"].isin(families().keys() - set(table["family"]))
+    table = pd.concat([before[kept], table]).sort_values("family", kind="stable")
+    settings = {"prompts": len(prompts()), "temperature": TEMPERATURE, **OPTIONS}
+    conditions = without_model(script="tests/families.py", **settings)
+    versions = {**conditions["versions"], "transformers": transformers.__version__}  # type: ignore[dict-item]
+    save_measured(table, conditions | {"versions": versions}, DATA)
+
+
+def read_table() -> pd.DataFrame:
+    """Return the table as it was saved."""
+    return pd.read_csv(DATA, keep_default_na=False)
+
+
+def group_of(rows: pd.DataFrame) -> str:
+    """Return what came of a family: "exact", "decoder", "refused", "not built" or "wrong".
+
+    The worst of its outcomes by default; "decoder" if it is exact only when configured as one.
+    """
+    default, other = rows[rows["changes"] == ""], rows[rows["changes"] != ""]
+    if (rows["outcome"] == "wrong").any():
+        return "wrong"
+    plain = default[(default["dtype"] == "float32") & (default["sampling"] == "greedy")]
+    if (plain["outcome"] == "refused").any():
+        return "decoder" if other["outcome"].isin(EXACT).any() else "refused"
+    return "exact" if default["outcome"].isin(EXACT).any() else "not built"
+
+
+if __name__ == "__main__":
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)

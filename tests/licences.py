@@ -1,10 +1,9 @@
-"""Write docs/licences.md, a table of the licences of all dependencies.
+"""Write build/licences.md, a table of the licences of all dependencies, for a release.
 
 Run as `PYTHONPATH=tests python -m licences`. The licences are read from the installed packages
 with importlib.metadata: the requirements in pyproject.toml, extras included, and theirs in turn.
 """
 
-import re
 import tomllib
 from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -14,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-TABLE = ROOT / "docs" / "licences.md"
+TABLE = ROOT / "build" / "licences.md"
 # Extras that a test machine may lack, with the licence that these projects state. Their own
 # requirements are not followed.
 STATED = {
@@ -47,8 +46,8 @@ HEAD = """# Licences
 
 The dependencies of specviz and of its extras, direct and indirect, with the licence that each
 package states. specviz is under the [Apache License 2.0](../LICENSE). `make licences` writes this
-page from the installed packages; a test keeps every dependency in it. A build of torch for CUDA
-brings NVIDIA's libraries along, under NVIDIA's own terms; they are not in the table.
+page from the installed packages. A build of torch for CUDA brings NVIDIA's libraries along, under
+NVIDIA's own terms; they are not in the table.
 
 | package | asked for by | licence |
 |---|---|---|
@@ -133,22 +132,18 @@ def licence(name: str) -> str:
     )
 
 
+def licences() -> dict[str, str]:
+    """Return the licence of each package of `closure`, "" where none is stated."""
+    names = sorted(closure())
+    return {name: licence(name) for name in names if not name.startswith(BY_MACHINE)}
+
+
 def table() -> str:
-    lines = [
-        f"| {name} | {by} | {licence(name)} |"
-        for name, by in sorted(closure().items())
-        if not name.startswith(BY_MACHINE)
-    ]
+    by = closure()
+    lines = [f"| {name} | {by[name]} | {text} |" for name, text in licences().items()]
     return HEAD + "\n".join(lines) + "\n"
 
 
-def listed() -> dict[str, str]:
-    """Name -> licence, of the table as it stands."""
-    rows = re.findall(
-        r"^\| ([a-z0-9-]+) \| [^|]+ \|([^|]*)\|$", TABLE.read_text(encoding="utf-8"), re.MULTILINE
-    )
-    return {name: text.strip() for name, text in rows if name != "package"}
-
-
 if __name__ == "__main__":
+    TABLE.parent.mkdir(exist_ok=True)
     TABLE.write_text(table(), encoding="utf-8")

@@ -418,7 +418,7 @@ def test_rates_may_come_as_any_sequence(rates):
 
 
 def test_a_user_defined_drafter(prompts):
-    """The example of CONTRIBUTING.md."""
+    """The example of docs/extend.md."""
     result = decoded(drafter=example("Bigrams")())
     assert result.tokens == generate_one_by_one()
     assert (result.meta["drafter"], result.meta["drafter_options"]) == ("bigrams", {})
@@ -431,7 +431,7 @@ def test_a_user_defined_drafter(prompts):
 
 @pytest.mark.parametrize("strategy", ["inplace", "masking"])
 def test_a_user_defined_drafter_of_trees(strategy):
-    """The example of CONTRIBUTING.md."""
+    """The example of docs/extend.md."""
     result = decoded(strategy, drafter=example("Followers")())
     assert result.tokens == generate_one_by_one()
     parents = result.trace.rows["parents"]

@@ -154,11 +154,11 @@ def test_a_custom_strategy_is_judged_by_its_record() -> None:
 
 
 def test_only_who_promises_to_end_rows_in_one_column_has_to() -> None:
-    """CONTRIBUTING's LazyEqSpec does so in most rounds of this short run, and promises nothing."""
-    text = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    """LazyEqSpec of docs/extend.md does so in most rounds of this run, and promises nothing."""
+    text = (Path(__file__).parents[1] / "docs/extend.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     example = next(block for block in blocks if "class LazyEqSpec" in block)
-    names: dict[str, Any] = {"__name__": "contributing"}
+    names: dict[str, Any] = {"__name__": "extend"}
     exec(example.split("pair = ")[0], names)
     prompts = make_prompts()[3:5]
     lazy = decode(names["LazyEqSpec"](every=3), prompts=prompts, max_new_tokens=12)

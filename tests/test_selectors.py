@@ -396,7 +396,7 @@ def test_what_cannot_be_selected_is_refused(options: dict[str, Any], message: st
 
 @pytest.mark.slow
 def test_a_selector_of_ones_own_needs_no_registration() -> None:
-    """The example of CONTRIBUTING.md."""
+    """The example of docs/extend.md."""
     cautious = example("Cautious")(ahead=1)
     result = generate(make_pair("llama"), make_prompts(), selector=cautious, record=True,
                       max_new_tokens=24)  # fmt: skip

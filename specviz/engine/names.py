@@ -122,7 +122,7 @@ def head_folders(path: Path) -> list[Path]:
     if not is_dir(path):
         raise FileNotFoundError(
             f"folder={quoted_path(path)} does not exist; "
-            "pass one that `specviz train --heads` wrote"
+            "pass one that `zoo.heads.export_head` wrote"
         )
     if is_file(path / HEAD_CONFIG):
         return [path]
@@ -130,6 +130,6 @@ def head_folders(path: Path) -> list[Path]:
     if not configs:
         raise FileNotFoundError(
             f"folder={quoted_path(path)} holds no draft head: there is no {HEAD_CONFIG} in it or "
-            "in a folder of it; pass one that `specviz train --heads` wrote"
+            "in a folder of it; pass one that `zoo.heads.export_head` wrote"
         )
     return [config.parent for config in configs]

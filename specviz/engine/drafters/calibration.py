@@ -15,7 +15,7 @@ from torch.nn.functional import logsigmoid
 from specviz.util.validate import is_finite, is_list, require_choice, short
 
 Curves = tuple[tuple[float, float], ...]
-# Of the embedded pair, written by `specviz study calibration --out` with this path.
+# Of the embedded pair, written by `figures/make/calibration.py`.
 EMBEDDED = Path(__file__).with_name("calibration.csv")
 NAMES = ("embedded",)
 

@@ -72,7 +72,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(
             f"{quoted_path(folder)} holds no draft head: it has no {HEAD_CONFIG}; "
-            "pass a folder that `specviz train --heads` wrote"
+            "pass a folder that `zoo.heads.export_head` wrote"
         )
     try:
         values: Any = json.loads(path.read_text(encoding="utf-8"))
@@ -94,7 +94,7 @@ def _settings_and_weights(
     if (config["format"], config.get("version")) != (FORMAT, VERSION):
         raise ValueError(
             f"{quoted_path(folder / HEAD_CONFIG)} is not the file of a draft head of version "
-            f"{VERSION}; pass a folder that `specviz train --heads` wrote"
+            f"{VERSION}; pass a folder that `zoo.heads.export_head` wrote"
         )
     path = folder / WEIGHTS
     if not path.is_file():

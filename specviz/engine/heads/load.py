@@ -16,7 +16,7 @@ def load_heads(folder: str | Path, pair: Pair) -> Pair:
     Weights are read from safetensors alone. A head replaces the pair's own one of its kind.
 
     Args:
-        folder: a folder that `specviz train --heads` wrote: of one head, or of several, each in a
+        folder: a folder that `zoo.heads.export_head` wrote: of one head, or of several, each in a
             folder of its own.
         pair: its target must be the one that the heads were trained on.
 

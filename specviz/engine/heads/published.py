@@ -69,7 +69,7 @@ def read_published(
         return _eagle3(config, weights, target)
     raise ValueError(
         f"{quoted_path(folder)} holds no draft head of a layout that is known; pass a folder that "
-        "`specviz train --heads` wrote, or one of EAGLE-3 or Medusa as their authors publish them"
+        "`zoo.heads.export_head` wrote, or one of EAGLE-3 or Medusa as their authors publish them"
     )
 
 

@@ -1,7 +1,7 @@
 """Ways to move blocks of K/V within a slab (R rows, T slots, H heads, D), every block read before
 any is written.
 
-`specviz study moves` measures them; `choose` names the one that was fastest.
+`figures/make/moves.py` measures them; `choose` names the one that was fastest.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
 """EQSPEC and EXSPEC with the habits of the paper's public code: eBay/spec_dec at 96e1d12.
 
-Each habit costs time and changes no text. Each is an option, so that `specviz study losses` can
+Each habit costs time and changes no text. Each is an option, so that `figures/make/losses.py` can
 measure it alone, and `as_published=True` sets all habits of a strategy. They are:
 
 - refill=False (EQSPEC): a finished row stays in the batch until the whole batch has finished.
