@@ -2,11 +2,9 @@
 
 import itertools
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,7 +28,6 @@ from specviz.simulation import (
 )
 from specviz.simulation.selection import largest
 
-RESULTS = Path(__file__).parent.parent / "docs" / "results.md"
 # Few different values, so that ties are frequent.
 PROBABILITIES = st.sampled_from([1.0, 0.5, 0.25])
 
@@ -311,36 +308,3 @@ def test_the_command_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert cli(["study", "selection", *both, *small, "--out", str(out)]) == 0
     assert pd.read_csv(out)["drafter"].tolist() == ["model", "eagle3"]
     assert json.loads(out.with_suffix(".json").read_text())["drafter"] == ["model", "eagle3"]
-
-
-def test_the_projection_of_hidden_drafting_is_that_of_the_tables(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """docs/results.md: its code is run, and each figure of its table and verdict is compared."""
-    page = RESULTS.read_text(encoding="utf-8").partition("### If drafting were hidden")[2]
-    page = page.partition("\n## ")[0]
-    code, *_ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    names: dict[str, Any] = {}
-    monkeypatch.chdir(RESULTS.parent.parent)
-    exec(compile(code, RESULTS, "exec"), names)
-    bounds = ["gain_percent", "gain_low", "gain_high"]
-    columns = [*bounds, *(f"hidden_{name}" for name in bounds)]
-    found = names["both"].query("batch_size == 32").sort_values(["num_draft_tokens", "extra"])
-    rows = re.findall(r"^\| (\d) \| (\d) \| (.*) \| (.*) \|$", page, re.MULTILINE)
-    stated = [
-        [int(k), int(e), *re.findall(r"-?\d+\.\d", ours + theirs)] for k, e, ours, theirs in rows
-    ]
-    expected = [
-        [row.num_draft_tokens, row.extra, *(f"{getattr(row, name):.1f}" for name in columns)]
-        for row in found.itertuples()
-    ]
-    assert stated == expected
-    rounds = names["rounds"]
-    assert f"the largest mean of the {len(rounds)} entries" in page
-    assert f"is {rounds.gain_percent.max():.1f} %" in page
-    assert rounds.gain_percent.max() < 9.27
-    within = (rounds.gain_low < 9.27) & (rounds.gain_high > 9.27)
-    assert f"the interval of {within.sum()} of them" in page
-    at_32 = rounds.query("batch_size == 32")
-    above = at_32[at_32.gain_low > 5.25]
-    assert list(zip(above.num_draft_tokens, above.extra, strict=True)) == [(2, 4), (5, 4), (5, 5)]

@@ -21,7 +21,7 @@ SPEED = f"{{tokens_per_s:.0f}} ({{{RATIO}:.2f}})"
 
 def written(page: str) -> str:
     """Return the text of a page with its tables as the data has them."""
-    return BLOCK.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], page)
+    return BLOCK.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}", page)
 
 
 def read(name: str) -> pd.DataFrame:
@@ -32,9 +32,10 @@ def read(name: str) -> pd.DataFrame:
 
 def markdown(rows: pd.DataFrame) -> str:
     """Return a table of texts. Missing ones show as a dash."""
-    lines = [list(rows), ["---"] * rows.shape[1], *rows.fillna("-").to_numpy().tolist()]
-    text = "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
-    return re.sub(r"(\d)%", r"\1 %", text)
+    head, *lines = (
+        f"| {' | '.join(map(str, line))} |\n" for line in (rows, *rows.fillna("-").to_numpy())
+    )
+    return head + "|---" * rows.shape[1] + "|\n" + re.sub(r"(\d)%", r"\1 %", "".join(lines))
 
 
 def listed(table: pd.DataFrame, columns: Mapping[str, str]) -> str:
@@ -261,8 +262,8 @@ def states() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "speed": speed,
-    "speed-short": partial(speed, ("autoregressive", "hf_assisted", "eqspec", "exspec", "inplace")),
+    "speed-all": speed,
+    "speed": partial(speed, ("autoregressive", "hf_assisted", "eqspec", "exspec", "inplace")),
     "openvino": openvino,
     "gpu": gpu,
     "survey": survey,
