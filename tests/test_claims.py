@@ -218,7 +218,8 @@ def claims_of_speed() -> Iterator[str]:
     yield f"up to {lost.max():.0%} of the speed, and {lost['inplace'].max():.0%} at most with `in"
     habits = [several(habit("eqspec", loss)) for loss in ("none", "keep_cache=False", ALL)]
     yield f"EQSPEC is {habits[0]} times as fast as autoregressive decoding with none"
-    yield f"{habits[1]} with a draft that keeps no cache, which costs most, and {habits[2]} with all"
+    yield f"{habits[1]} with a draft that keeps no cache, which costs most"
+    yield f"and {habits[2]} with all of them"
     yield f"EXSPEC with all habits keeps {several(habit('exspec', ALL, 'ratio_to_none'))} of its"
     mixed, same = grouped("mixed"), grouped("equal")
     yield f"is {mixed:.0%} with prompts of 10 to 59 tokens, and {same:.0%} with prompts of one leng"
