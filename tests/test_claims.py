@@ -420,6 +420,13 @@ def test_numbers_are_those_of_the_data(path: Path, claims: Callable[[], Iterator
     assert [words for words in said if words not in page] == []
 
 
+def test_speeds_are_of_equal_texts() -> None:
+    for name in ("bench", "openvino", "heads", "heads-equal", "trees-speed", "auto", "gpu-h200"):
+        assert (read(name)["exact_match"] == 1).all(), name
+    for name in ("memory", "chat"):
+        assert read(name)["same_text"].all(), name
+
+
 @pytest.mark.parametrize("path", tables.PAGES, ids=lambda path: path.name)
 def test_tables_are_those_of_the_data(path: Path) -> None:
     page = path.read_text(encoding="utf-8")
