@@ -121,23 +121,3 @@ def test_of_many_lines_those_with_another_k_or_drafter_are_left_out() -> None:
 def test_without_a_speed_there_is_nothing_to_draw(draw: Any) -> None:
     with pytest.raises(ValueError, match=r"; pass "):
         draw(first_part([row("inplace", None)]))
-
-
-def test_the_table_in_the_readme_is_the_measured_one() -> None:
-    """Each figure is that of figures/data/bench.csv for 64 tokens and drafts of the model."""
-    table = pd.read_csv(ROOT / "figures" / "data" / "bench.csv", dtype={"num_draft_tokens": str})
-    table = table[(table["max_new_tokens"] == 64) & table["drafter"].isin(["none", "model"])]
-    measured = {}
-    for e in table.itertuples():
-        if e.num_draft_tokens in ("0", "5"):  # the only K in the README
-            measured[e.strategy, e.batch_size] = (
-                f"{e.tokens_per_s:.0f} ({e.ratio_to_autoregressive:.2f})"
-            )
-    _, _, text = (ROOT / "README.md").read_text(encoding="utf-8").partition("| tokens/s (ratio ")
-    heading, _, *lines = text.partition("\n\n")[0].splitlines()
-    sizes = [int(size) for size in re.findall(r"B = (\d+)", heading)]
-    assert len(lines) > 3
-    for line in lines:
-        name, *speeds = (text.strip() for text in line.strip("|").split("|"))
-        for size, speed in zip(sizes, speeds, strict=True):
-            assert speed in ("-", measured.get((name.strip("`"), size))), (name, size)

@@ -53,7 +53,7 @@ def test_a_shipped_head_serves_the_default_k(kind, embedded):
 
 @pytest.mark.slow
 def test_a_tree_of_medusa_accepts_more_than_a_chain(embedded):
-    """At equal nodes; docs/results.md has the figures."""
+    """At equal nodes."""
     prompts = sv.load_prompts(limit=16)
     run = {"max_new_tokens": 64, "num_draft_tokens": 4, "progress": False}
     tree = sv.drafter("tree", base="medusa", depth=3, width=2, children=2)

@@ -49,7 +49,7 @@ CAUSES = ("near tie", "not explained by noise", "unknown")
 NEAR_TIE, UNEXPLAINED, UNKNOWN = CAUSES
 
 # More noise than this is not believed: something else than rounding is at work. The limits lie far
-# above the noise of the embedded pair, see "Agreement" in docs/results.md.
+# above the noise of the embedded pair, which is 0.125 in figures/data/agreement-bfloat16.csv.
 CEILINGS = {"float64": 1e-5, "float32": 1e-3, "float16": 0.125, "bfloat16": 0.75}
 # One unit in the last place of a logit changes its log-probability by a little less, because the
 # sum over all tokens changes, too; two such units are a gap that rounding explains.

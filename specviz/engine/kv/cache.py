@@ -38,7 +38,7 @@ from specviz.engine.kv.slabs import Access, cache_class
 from specviz.engine.kv.states import Snapshot, Steps, find_mixers, held_states, stepping
 from specviz.engine.models.compat import asks_indices, read_setting, selects_tokens
 
-# What a prefill on a CPU costs beside its tokens, as a number of tokens: docs/results.md.
+# What a prefill on a CPU costs beside its tokens, as a number of tokens.
 FORWARD_TOKENS = 64
 # How many more states a row keeps than it drafts tokens: those before the first token that a round
 # reads. A draft model reads the last token but one again.

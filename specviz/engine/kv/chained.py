@@ -1,7 +1,7 @@
 """A chain: several forwards as one compiled function, each over the token chosen by the one before.
 
 On a CPU, calling a small compiled model takes nearly as long as its kernels. One call for all
-drafts of a round pays that once; docs/results.md has the measurements.
+drafts of a round pays that once.
 
 Contract: code for torch.compile, which `compiled` runs. Not known here: rows and drafters.
 """

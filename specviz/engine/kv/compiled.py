@@ -32,8 +32,7 @@ MAX_COPIED_BYTES = 1 << 30
 
 # Above this, weights are not packed: every kind of forward holds a packed copy.
 MAX_PACKED_BYTES = 1 << 28
-# Where GCC cannot be told to inline late, packed weights are the faster ones up to so many tokens;
-# see docs/results.md.
+# Where GCC cannot be told to inline late, packed weights are the faster ones up to so many tokens.
 FEW_TOKENS = 16
 
 Copy = tuple[dict[str, nn.Parameter | None], nn.Parameter]
@@ -107,7 +106,7 @@ class CompiledModel:
 
     On a CPU, calls go through C++ instead of Python. In float32, forwards run with kernels of the
     compiler's own and weights that are packed for them. Where that is not possible, or not faster,
-    they read copies of the weights that are transposed. docs/results.md has the measurements.
+    they read copies of the weights that are transposed.
 
     Attributes:
         code: what is compiled, given the model and the arguments of a call.
