@@ -1,7 +1,6 @@
 """Selection of drafts on acceptance tables: against brute force, and against a plain loop."""
 
 import itertools
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -261,36 +260,3 @@ def test_a_limit_on_waiting_helps_the_rows_that_are_passed_over() -> None:
     assert slowest == sorted(slowest, reverse=True)
     assert slowest[2] < 0.9 * slowest[0]
     assert found["static_rounds_percent"][2] < found["static_rounds_percent"][0]
-
-
-def test_the_projection_of_hidden_drafting_is_that_of_the_tables(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """docs/results.md: its code is run, and each figure of its table and verdict is compared."""
-    page = RESULTS.read_text(encoding="utf-8").partition("### If drafting were hidden")[2]
-    page = page.partition("\n## ")[0]
-    code, *_ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    names: dict[str, Any] = {}
-    monkeypatch.chdir(RESULTS.parent.parent)
-    exec(compile(code, RESULTS, "exec"), names)
-    bounds = ["gain_percent", "gain_low", "gain_high"]
-    columns = [*bounds, *(f"hidden_{name}" for name in bounds)]
-    found = names["both"].query("batch_size == 32").sort_values(["num_draft_tokens", "extra"])
-    rows = re.findall(r"^\| (\d) \| (\d) \| (.*) \| (.*) \|$", page, re.MULTILINE)
-    stated = [
-        [int(k), int(e), *re.findall(r"-?\d+\.\d", ours + theirs)] for k, e, ours, theirs in rows
-    ]
-    expected = [
-        [row.num_draft_tokens, row.extra, *(f"{getattr(row, name):.1f}" for name in columns)]
-        for row in found.itertuples()
-    ]
-    assert stated == expected
-    rounds = names["rounds"]
-    assert f"the largest mean of the {len(rounds)} entries" in page
-    assert f"is {rounds.gain_percent.max():.1f} %" in page
-    assert rounds.gain_percent.max() < 9.27
-    within = (rounds.gain_low < 9.27) & (rounds.gain_high > 9.27)
-    assert f"the interval of {within.sum()} of them" in page
-    at_32 = rounds.query("batch_size == 32")
-    above = at_32[at_32.gain_low > 5.25]
-    assert list(zip(above.num_draft_tokens, above.extra, strict=True)) == [(2, 4), (5, 4), (5, 5)]
