@@ -928,8 +928,8 @@ BUGS = (
     Bug(
         name="resume-repeats-a-cell",
         file="specviz/bench/running.py",
-        old="done = {key_of(measurement) for measurement in measurements}",
-        new="done = {key_of(measurement) for measurement in measurements[1:]}",
+        old="done = _by_key(log.measurements)",
+        new="done = _by_key(log.measurements[1:])",
         harm="an interrupted benchmark measures its first cell again",
         tests="tests/test_bench.py -k goes_on",
     ),
