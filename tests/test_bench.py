@@ -485,12 +485,19 @@ def test_a_baseline_of_your_own_is_measured_and_compared(work: SharedWork) -> No
 TURNS = small("autoregressive", "hf_generate", "eqspec", "exspec:window=2", "inplace")
 
 
-def stepping(monkeypatch: pytest.MonkeyPatch, seconds: float = 0) -> list[tuple[str, int]]:
-    """Return a list that grows by (strategy, tokens written) after each step from now on.
-
-    Each step of eqspec takes `seconds` longer.
-    """
+@pytest.mark.slow
+def test_cells_that_take_turns_write_and_take_as_long_as_each_alone(
+    pair: sv.Pair, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step of eqspec takes 0.2 s longer, which slows no other cell."""
+    alone = bench(TURNS)
+    attention: list[str] = []
     steps: list[tuple[str, int]] = []
+    plain = HfGenerate.decode
+
+    def decode(self: HfGenerate, asked: sv.Pair, *arguments: Any) -> Written:
+        attention.append(asked.target.config._attn_implementation)
+        return plain(self, asked, *arguments)
 
     def watched(*arguments: Any, strategy: Any, **options: Any) -> Any:
         running = generate_stepwise(*arguments, strategy=strategy, **options)
@@ -499,29 +506,13 @@ def stepping(monkeypatch: pytest.MonkeyPatch, seconds: float = 0) -> list[tuple[
                 written = next(running)
             except StopIteration as end:
                 return end.value
-            time.sleep(seconds if strategy.name == "eqspec" else 0)
+            time.sleep(0.2 if strategy.name == "eqspec" else 0)
             steps.append((strategy.name, written))
             yield written
 
+    monkeypatch.setattr(HfGenerate, "decode", decode)
     monkeypatch.setattr(cells, "generate_stepwise", watched)
     monkeypatch.setattr(running, "warm_up", lambda work, cell: None)
-    return steps
-
-
-@pytest.mark.slow
-def test_cells_that_take_turns_write_alike_and_end_with_what_each_alone_would_say(
-    pair: sv.Pair, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone = bench(TURNS)
-    attention: list[str] = []
-    plain = HfGenerate.decode
-
-    def decode(self: HfGenerate, asked: sv.Pair, *arguments: Any) -> Written:
-        attention.append(asked.target.config._attn_implementation)
-        return plain(self, asked, *arguments)
-
-    monkeypatch.setattr(HfGenerate, "decode", decode)
-    steps = stepping(monkeypatch)
     table = bench(TURNS, turns=4)
     same = ["strategy", "exact_match", "mean_acceptance_length", "rounds", "new_tokens", "failure"]
     pd.testing.assert_frame_equal(table[same], alone[same])
@@ -534,14 +525,6 @@ def test_cells_that_take_turns_write_alike_and_end_with_what_each_alone_would_sa
         assert max(latest.values()) - min(latest.values()) <= total / 4 + 2 * most, steps
     assert set(latest.values()) == {total}
     assert set(attention) == {pair.target.config._attn_implementation} == {"sdpa"}
-
-
-@pytest.mark.slow
-def test_a_turn_is_timed_without_those_of_the_others(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps = stepping(monkeypatch, seconds=0.2)
-    table = bench(TURNS, turns=4)
     seconds = table["new_tokens"] / table["tokens_per_s"]
     slept = 0.2 * sum(name == "eqspec" for name, _ in steps)
     assert seconds[2] > slept > 0.5

@@ -138,14 +138,11 @@ def measure_in_turns(work: SharedWork, cell: Cell, *, recording: bool = False) -
     """Run the cell; yield the number of tokens so far whenever another cell may have its turn.
 
     Returns:
-        exact_match (share of the prompts whose tokens equal the reference's), near_ties (texts
-        that differ where rounding explains it), mean_acceptance_length, rounds (target forwards
-        after the prompts' own), new_tokens, seconds, tokens_per_s, round_ms, draft_ms and
-        sync_share (see `per_round`; None for a baseline) and failure ("", or why there is no speed;
-        then seconds and what follows are None). With `recording` also recorded_tokens_per_s, from a
-        second run whose texts are compared, too (None for a baseline). Seconds are those of the
-        whole call, without what a synthetic drafter needs to learn the right tokens, which is
-        uncounted_s. Then what `use_of` says, and on what, with what and when this process ran.
+        FIGURES, failure ("", or why there is no speed: then seconds, tokens_per_s and what
+        `per_round` says are None), with `recording` recorded_tokens_per_s (of a second run, whose
+        texts are compared, too), and on what, with what and when this process ran. Seconds are
+        those of the whole call without uncounted_s, which a synthetic drafter needs to learn the
+        right tokens. A baseline has no times of rounds and no recorded run.
     """
     try:
         outcome = yield from _measured(work, cell, recording)

@@ -44,9 +44,7 @@ class OnRay:
         cpus: CPUs of a cell; None: all of a node for a cell on the CPU, so that no other cell
             disturbs it, and one for a cell on GPUs.
 
-    Raises:
-        ImportError: Ray is not installed.
-        ValueError: a number is below 1.
+    Raises ImportError if Ray is not installed, ValueError for a number below 1.
     """
 
     address: str | None = None
@@ -56,8 +54,9 @@ class OnRay:
     def __post_init__(self) -> None:
         if self.address is not None:
             require_str("address", self.address, "pass one such as 'auto', or None")
-        for name, number in (("gpus", self.gpus), ("cpus", 1 if self.cpus is None else self.cpus)):
-            require_int(name, number)
+        require_int("gpus", self.gpus)
+        if self.cpus is not None:
+            require_int("cpus", self.cpus)
         if find_spec("ray") is None:
             raise ImportError(
                 '--ray needs Ray, which is not installed; run: pip install "specviz[ray]"'
@@ -67,10 +66,9 @@ class OnRay:
         """Run the jobs; yield their outcomes as their cells end.
 
         Raises:
-            ValueError: a device is named that Ray would have to choose; or what models, prompts
-                and references raise.
-            ConnectionError: there is no cluster at the address. An error of Ray if all workers died
-                over a reference.
+            ValueError: a device is named that Ray would have to choose.
+            Exception: what models, prompts and references raise, ConnectionError without a
+                cluster at the address, and an error of Ray if all workers died over a reference.
         """
         for device in sorted({job.cell.device or "" for job in jobs}):
             if device.startswith("cuda:"):

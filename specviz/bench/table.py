@@ -254,32 +254,26 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
             f"{quoted_path(place)} must be the table of a benchmark, but it has no column "
             f"{missing[0]}; {remedy}"
         )
-    for name in (*_COUNTS, *_NUMBERS):
-        if name in table:
-            table[name] = [
-                _number(name, text, line) for line, text in enumerate(table[name], start=2)
-            ]
-    kinds = dict.fromkeys(_COUNTS, "int64") | {"prompt_tokens": "Int64"}
+    for name in table.columns.intersection([*_COUNTS, *_NUMBERS]):
+        table[name] = _numeric(table[name])
     # An empty text of another column stands for a value that is not known.
     for name in table.columns.difference([*REQUIRED, *_NUMBERS, "failure"]):
         table[name] = table[name].replace("", None)
-    return table.astype(kinds)
+    return table.astype(dict.fromkeys(_COUNTS, "int64") | {"prompt_tokens": "Int64"})
 
 
-def _number(name: str, text: str, line: int) -> float:
-    """Return the number in a cell, NaN where it is empty."""
-    if not text and name not in _COUNTS:
-        return math.nan
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+def _numeric(texts: pd.Series) -> pd.Series:
+    """Return the numbers of a column, NaN where it is empty."""
+    name = str(texts.name)
     whole = name in (*_COUNTS, "prompt_tokens")
-    fits = math.isfinite(value) and (1 if whole else 0) <= value <= _LARGEST
-    if not fits or (whole and not value.is_integer()):
+    values = pd.to_numeric(texts, errors="coerce").astype(float)
+    fits = values.between(1 if whole else 0, _LARGEST) & (not whole or values % 1 == 0)
+    fits |= (texts == "") & (name not in _COUNTS)
+    if not fits.all():
+        line = int(fits.argmin())
         kind = "an int >= 1" if whole else "a number >= 0"
         raise ValueError(
-            f"line {line}: {name} must be {kind}, got {short(text)}; "
+            f"line {line + 2}: {name} must be {kind}, got {short(texts[line])}; "
             "write the benchmark's table again"
         )
-    return value
+    return values

@@ -180,7 +180,7 @@ def grids_of(
         raise ValueError(f"--rates {shown} needs a synthetic drafter; give --drafters synthetic")
     chosen = [synthetic if name == "synthetic" else name for name in names]
     default = FOR_SHAPES if shapes else Grid.strategies
-    return [Grid(strategies or default, drafters=chosen, **axes)]  # type: ignore[arg-type]
+    return [Grid(strategies or default, drafters=chosen, **axes)]
 
 
 def runner_of(ray: str | None, gpus: int | None, cpus: int | None) -> "OnRay | None":
