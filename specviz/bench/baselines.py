@@ -55,6 +55,10 @@ class Baseline:
         """The options that it was made with, by name."""
         return asdict(self)
 
+    def capacity(self, batch_size: int, prompts: int) -> int:
+        """Return how many requests it has begun and not ended, at most."""
+        return min(1 if self.alone else batch_size, prompts)
+
     def prepare(self, pair: Pair) -> None:
         """Load what decoding with the pair needs. This is not timed.
 

@@ -19,7 +19,7 @@ import torch
 from specviz.bench.baselines import Baseline
 from specviz.bench.clock import Clock, ClockedDrafter, synchronize
 from specviz.bench.grid import Cell
-from specviz.bench.resources import MemoryMeter, requests_in_flight, use_of
+from specviz.bench.resources import MemoryMeter, use_of
 from specviz.checks.compare import compare
 from specviz.engine.drafters import DRAFTERS, Drafter
 from specviz.engine.drafters.synthetic import SyntheticDrafter
@@ -89,7 +89,7 @@ def warm_up(work: SharedWork, cell: Cell) -> float | str | None:
         if compiled:  # what is watched is not what is compiled
             _drain(_run(work, cell))
             return None
-        rows = requests_in_flight(cell, cell.batch_size, len(work.prompts))
+        rows = cell.method.how.capacity(cell.batch_size, len(work.prompts))
         longest = sorted(work.prompts, key=len, reverse=True)[:rows]
         work = replace(work, prompts=longest)
         with MemoryMeter(work.pair, cell) as meter:

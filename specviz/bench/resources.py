@@ -6,7 +6,6 @@ Two methods are compared at equal work only if these are equal, too; see `check`
 from typing import Any, Self
 
 import torch
-from torch import nn
 
 from specviz.bench.baselines import Baseline
 from specviz.bench.grid import Cell
@@ -32,7 +31,7 @@ class MemoryMeter:
         self.peak_mb: float | None = None
         how = cell.method.how
         drafting = drafting_modules(pair, cell)
-        self._weights = weight_bytes([pair.target, *drafting])
+        self._weights = PeakMeter([pair.target, *drafting]).weight_bytes
         self._gpus: list[int] = []
         self._watch: PeakMeter | None = None
         if isinstance(how, Baseline) and not how.on_torch:
@@ -80,22 +79,10 @@ def use_of(pair: Pair, cell: Cell, result: Result) -> dict[str, float | None]:
     trained: list[Any] = [getattr(module, "training_s", None) for module in drafting]
     return {
         "verified_a_round": verified,
-        "in_flight": float(requests_in_flight(cell, batch_size, len(result.tokens))),
+        "in_flight": float(how.capacity(batch_size, len(result.tokens))),
         "devices": float(len(places(pair, drafting))),
         "training_s": None if None in trained else sum(trained, 0.0),
     }
-
-
-def requests_in_flight(cell: Cell, batch_size: int, prompts: int) -> int:
-    """Return how many requests the cell has begun and not ended, at most: a pool's, if it has one.
-
-    Raises:
-        ValueError: the strategy cannot run with this batch size.
-    """
-    how = cell.method.how
-    if isinstance(how, Baseline):
-        return min(1 if how.alone else batch_size, prompts)
-    return how.capacity(batch_size, prompts)
 
 
 def drafting_modules(pair: Pair, cell: Cell) -> list[Any]:
@@ -103,16 +90,6 @@ def drafting_modules(pair: Pair, cell: Cell) -> list[Any]:
     if cell.proposer is not None:
         return list(cell.proposer.models(pair).values())
     return [pair.draft] if cell.method.how.drafts else []
-
-
-def weight_bytes(modules: list[nn.Module]) -> int:
-    """Return the bytes of the modules' weights, shared ones counted once."""
-    storages = {}
-    for module in modules:
-        for tensor in [*module.parameters(), *module.buffers()]:
-            storage = tensor.untyped_storage()
-            storages[storage._cdata] = storage.nbytes()
-    return sum(storages.values())
 
 
 def places(pair: Pair, drafting: list[Any] | None = None) -> set[torch.device]:

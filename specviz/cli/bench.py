@@ -171,7 +171,7 @@ def grids_of(
     from specviz.bench import SYNTHETIC, Grid, standard
     from specviz.engine.drafters import drafter
 
-    synthetic = drafter("synthetic", rates=rates) if rates else SYNTHETIC
+    synthetic = drafter("synthetic", rates=list(rates)) if rates else SYNTHETIC
     if not (strategies or drafters or shapes):
         return standard(synthetic, **axes)
     names = drafters or (("synthetic",) if shapes else ("model",))
