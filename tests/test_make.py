@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import beside_openvino
 import biases
 import calibration
 import couplings
@@ -20,9 +21,11 @@ import pandas as pd
 import pytest
 import replay
 import selection
+import torch
 import trees
 from conftest import generate, make_pair, make_prompts
 from test_timeline import T, V, planned
+from transformers import DynamicCache
 
 import specviz as sv
 from specviz.engine.drafters.tree import TreeDrafter
@@ -334,3 +337,17 @@ def test_what_loses_the_distribution_is_told_from_what_does_not() -> None:
     table, _ = biases.biases(2)
     assert table["lossless"].tolist() == [True, False, True, False, True, True, False]
     assert math.isclose(table["total_variation_max"].max(), 0.1824, rel_tol=0.01)
+
+
+@torch.inference_mode()
+def test_the_forward_that_openvino_converts_continues_what_it_wrote() -> None:
+    model = make_pair("llama").target
+    ids = torch.tensor([[5, 9, 3, 7, 2], [4, 4, 8, 1, 6]])
+    positions = torch.arange(5).expand(2, 5)
+    step = beside_openvino.Step(model)
+    first, *flat = step(ids[:, :2], torch.ones_like(ids[:, :2]), positions[:, :2], [])
+    past = list(zip(flat[::2], flat[1::2], strict=True))
+    then, *flat = step(ids[:, 2:], torch.ones_like(ids), positions[:, 2:], past)
+    assert [states.shape[2] for states in flat] == [5] * len(flat)
+    expected = model(ids, past_key_values=DynamicCache()).logits
+    torch.testing.assert_close(torch.cat([first, then], dim=1), expected)

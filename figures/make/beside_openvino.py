@@ -28,9 +28,6 @@ INPUTS = ("input_ids", "attention_mask", "position_ids")
 # By default it computes in bfloat16 where the CPU can, and keeps K/V in 8 bits.
 PRECISION = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 MAX_STEP_TOKENS = 1 << 20  # one step reads all prompts of a batch, however long they are
-# OpenVINO reports each import over the network where this package is installed, and does not where
-# importing it fails.
-sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 
 def openvino(grid: Grid, limit: int) -> Measured:
@@ -90,6 +87,9 @@ class OpenVinoSpeculative(OpenVino):
 
 @lru_cache
 def pipeline_of(pair: sv.Pair, drafts: bool, threads: int) -> Any:
+    # OpenVINO reports each import over the network where this package is installed, and does not
+    # where importing it fails.
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     genai = import_module("openvino_genai")
     settings: dict[str, Any] = PRECISION | {"INFERENCE_NUM_THREADS": threads}
     scheduler = genai.SchedulerConfig()
