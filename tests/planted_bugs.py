@@ -967,7 +967,7 @@ BUGS = (
         old="items[i * len(items) // count]",
         new="items[i * (len(items) // count)]",
         harm="a benchmark with a limit never reaches the last categories",
-        tests="tests/test_agreement.py -k spread",
+        tests="tests/test_bench.py -k command_measures",
     ),
     # zoo
     Bug(

@@ -828,8 +828,9 @@ def test_what_the_command_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         questions.append({"question_id": i, "category": "ab"[i // 3], "turns": [f"x = {i}"]})
     file.write_text("\n".join(map(json.dumps, questions)))
     out = ["--out", str(tmp_path / "out")]
-    assert main(["bench", "--spec-bench", str(file), "--limit", "3", *out]) == 130
-    assert calls[-1] == ([StoredPair()], ["x = 0", "x = 2", "x = 4"], standard())
+    assert main(["bench", "--spec-bench", str(file), "--limit", "4", *out]) == 130
+    spread = ["x = 0", "x = 1", "x = 3", "x = 4"]
+    assert calls[-1] == ([StoredPair()], spread, standard())
     assert main(["bench", "--shapes", "qwen3-8b/0.6b", "--prompt-tokens", "9", *out]) == 130
     pairs, prompts, (grid,) = calls[-1]
     assert (pairs, prompts) == ([ShapePair("qwen3-8b/0.6b")], [])
