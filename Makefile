@@ -21,7 +21,7 @@ NBVAL = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope --nbv
 CORE_NOTEBOOKS := $(wildcard notebooks/0[0-3]_*.ipynb)
 NOTEBOOKS = $(sort $(shell find notebooks -name '*.ipynb' -not -path '*/.*'))
 # All but those that need a GPU, an older checkout, a library of their own, or that draw.
-SCRIPTS = $(filter-out measure tables replay corpus beside openvino pictures,$(basename $(notdir $(wildcard figures/make/*.py))))
+SCRIPTS = $(filter-out measure tables replay corpus tables beside beside_openvino pictures,$(basename $(notdir $(wildcard figures/make/*.py))))
 # Linux only; elsewhere a notebook may take all cores.
 TWO_CORES = $(shell command -v taskset > /dev/null && echo taskset -c 0,1)
 

@@ -18,8 +18,6 @@ TABLE = ROOT / "build" / "licences.md"
 # requirements are not followed.
 STATED = {
     "ray": "Apache-2.0",
-    "openvino-genai": "Apache-2.0",
-    "openvino-tokenizers": "Apache-2.0",
 }
 # Packages whose metadata names no licence: read from the licence text that they ship.
 READ = {"kaleido": "MIT", "logistro": "MIT", "axe-playwright-python": "MIT"}

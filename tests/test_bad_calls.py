@@ -64,7 +64,7 @@ OPTIONS = [
     ),
     (r"strategies is empty", lambda: Grid(strategies=[])),
     (r"batch_sizes must be a list, got 4", lambda: Grid(batch_sizes=4)),
-    (r"pairs=\[\] is empty", lambda: run_bench([], [[1]], Grid())),
+    (r"pairs is empty", lambda: run_bench([], [[1]], Grid())),
     (r"pairs\[0\] must be a pair, got 'own'", lambda: run_bench(["own"], [[1]], Grid())),
     (r"model_type must be one of", lambda: ModelShape.from_config({})),
 ]

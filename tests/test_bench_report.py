@@ -88,7 +88,11 @@ def test_ranges_are_those_of_the_ratios() -> None:
     rows = [row("autoregressive", speed, repetition=i) for i, speed in enumerate((100, 50))]
     rows += [row("inplace", speed, repetition=i) for i, speed in enumerate((150, 80))]
     figure = speed_chart(first_part(rows))
-    assert in_units(figure, trace(figure, "ranges").x) == pytest.approx([1, 1, 1.5, 1.6])
+    speeds = trace(figure, "speeds")
+    assert in_units(figure, speeds.x) == pytest.approx([1, 1.55])
+    zero, one = (trace(figure, "edges").x[i] for i in (0, 3))
+    for part in (speeds.error_x.array, speeds.error_x.arrayminus):
+        assert [length / (one - zero) for length in part] == pytest.approx([0, 0.05])
 
 
 def test_without_autoregressive_decoding_speeds_are_shown() -> None:

@@ -1,4 +1,4 @@
-"""Equal work: `specviz bench --check`, and the marks in tables.
+"""Equal work: what `check` finds in a benchmark's table, and what a benchmark records for it.
 
 Every line is broken once, alone, in a table that otherwise breaks none.
 """
@@ -15,12 +15,9 @@ from bench_rows import HOSTILE, row
 from conftest import make_pair, make_prompts
 
 import specviz as sv
-from specviz.bench import Grid, comparisons, make_table, read_table, readable, run_bench, sections
-from specviz.bench.cells import measure
-from specviz.bench.equal_lines import BROKEN, HOLDS, LINES, UNKNOWN
-from specviz.bench.equal_work import method_of
-from specviz.bench.marks import LETTERS
-from specviz.bench.outcome import SharedWork, reference_of
+from specviz.bench import Grid, check, comparisons, make_table, read_table, run_bench
+from specviz.bench.cells import SharedWork, measure, reference_of
+from specviz.bench.equal_work import BROKEN, HOLDS, LINES, UNKNOWN, by_line, method_of, summary
 from specviz.bench.report import report
 from specviz.bench.resources import MemoryMeter
 from specviz.cli.main import main
@@ -29,6 +26,7 @@ from specviz.util.files import save_measured
 Captured = pytest.CaptureFixture[str]
 Change = Callable[[pd.DataFrame], pd.DataFrame]
 USED = {"uncounted_s": 0.0, "in_flight": 4.0, "devices": 1.0, "memory_mb": 40.0}
+DATA = Path(__file__).parents[1] / "figures" / "data"
 
 
 def fair() -> pd.DataFrame:
@@ -64,28 +62,27 @@ def without(strategy: str, k: int) -> Change:
     ]
 
 
-# Line: a change that breaks it alone, and both values as they are said.
+# Line: a change that breaks it alone, and why.
 BREAKS: dict[str, list[tuple[Change, str]]] = {
     "outputs": [
-        (set_to("eqspec", prompts=16), "16 against 8 prompts"),
-        (set_to("eqspec", new_tokens=90), "90 against 99 new tokens"),
+        (set_to("eqspec", prompts=16), "prompts: 16 against 8"),
+        (set_to("eqspec", new_tokens=90), "new_tokens: 90 against 99"),
     ],
     "verified tokens": [
-        (set_to("eqspec", verified_a_round=4.0), "4 drafts a row and round against 3 / 5"),
+        (set_to("eqspec", verified_a_round=4.0), "verified_a_round: 4 against 3 / 5"),
     ],
-    "drafting time": [(set_to("eqspec", uncounted_s=1.5), "1.5 s left out against 0 s")],
-    "requests in flight": [(set_to("eqspec", in_flight=32.0), "32 against 4 requests")],
+    "drafting time": [(set_to("eqspec", uncounted_s=1.5), "uncounted_s: 1.5 against 0")],
+    "requests in flight": [(set_to("eqspec", in_flight=32.0), "in_flight: 32 against 4")],
     "devices": [
         (set_to("eqspec", devices=2.0), "devices: 2 against 1"),
         (set_to("eqspec", threads=1), "threads: 1 against 2"),
         (set_to("eqspec", torch="2.13"), "torch: 2.13 against 2"),
     ],
-    "memory": [(set_to("eqspec", memory_mb=44.0), "44 MB against 40 MB")],
-    "training": [(set_to("eqspec", training_s=1200.0), "1200 against 600 s")],
+    "memory": [(set_to("eqspec", memory_mb=44.0), "memory_mb: 44 against 40")],
+    "training": [(set_to("eqspec", training_s=1200.0), "training_s: 1200 against 600")],
     "best settings": [(without("eqspec", 3), "best of K = 5 against 5, 3")],
 }
-CASES = [(line, change, values) for line, cases in BREAKS.items() for change, values in cases]
-NAMES = [f"{line}: {values}" for line, _, values in CASES]
+CASES = [(line, change, why) for line, cases in BREAKS.items() for change, why in cases]
 
 
 def stored(table: pd.DataFrame, folder: Path) -> Path:
@@ -93,75 +90,63 @@ def stored(table: pd.DataFrame, folder: Path) -> Path:
     return path
 
 
-def check(path: Path, *more: str) -> int:
-    return main(["bench", "--check", str(path), *more])
+def command(path: Path) -> int:
+    return main(["bench", "--check", str(path)])
 
 
-def test_every_line_has_a_table_that_breaks_it() -> None:
-    assert list(BREAKS) == list(LINES)
-    assert sorted(set(LETTERS.values())) == list("abcdefgh")
+def states(table: pd.DataFrame, state: str) -> list[tuple[str, str]]:
+    """Return the methods and lines in this state."""
+    found = comparisons(table)
+    found = found[found["state"] == state]
+    return list(zip(found["method"], found["line"], strict=True))
 
 
 def test_a_fair_table_breaks_nothing_and_leaves_nothing_open(
     tmp_path: Path, capsys: Captured
 ) -> None:
+    assert list(BREAKS) == list(LINES)
     path = stored(fair(), tmp_path)
-    assert check(path) == 0
-    said = capsys.readouterr().out
+    assert command(path) == 0
+    assert capsys.readouterr().out.endswith("no line is broken in 4 comparisons\n")
     found = comparisons(read_table(path))
-    assert [(each.method, each.reference) for each in found] == [
+    pairs = list(found.groupby(["method", "reference"], sort=False).groups)
+    assert pairs == [
         ("inplace", "autoregressive"),
         ("inplace", "eqspec, eagle3"),
         ("eqspec, eagle3", "autoregressive"),
         ("eqspec, eagle3", "inplace"),
     ]
-    applying = {each.reference: [one.line for one in each.of(HOLDS)] for each in found}
-    assert applying["inplace"] == applying["eqspec, eagle3"] == list(LINES)
+    lines = found.groupby("reference", sort=False)["line"].agg(list)
+    assert lines["inplace"] == lines["eqspec, eagle3"] == list(LINES)
     # What concerns drafts alone does not apply to autoregressive decoding.
-    assert set(LINES) - set(applying["autoregressive"]) == {"verified tokens", "training"}
-    assert not any(each.of(BROKEN) or each.of(UNKNOWN) for each in found)
-    assert said.endswith("no line is broken in 4 comparisons\n")
-    assert "[" not in readable(read_table(path))
+    assert set(LINES) - set(lines["autoregressive"]) == {"verified tokens", "training"}
+    assert set(found["state"]) == {HOLDS}
+    assert check(read_table(path)).empty
 
 
-@pytest.mark.sweep(11)
-@pytest.mark.parametrize(("line", "change", "values"), CASES, ids=NAMES)
+@pytest.mark.parametrize(("line", "change", "why"), CASES)
 def test_a_line_that_is_broken_is_named_with_both_values(
-    line: str, change: Change, values: str, tmp_path: Path, capsys: Captured
+    line: str, change: Change, why: str, tmp_path: Path, capsys: Captured
 ) -> None:
-    path = stored(change(fair()), tmp_path)
-    assert check(path) == 1
-    printed = capsys.readouterr()
-    assert f"{line} ({values})" in printed.out
-    assert "comparisons are not at equal work: " in printed.err
-    broken: dict[tuple[str, str], list[str]] = {}
-    for each in comparisons(read_table(path)):
-        broken[each.method, each.reference] = [one.line for one in each.of(BROKEN)]
-    assert broken["eqspec, eagle3", "inplace"] == broken["inplace", "eqspec, eagle3"] == [line]
-    assert broken["inplace", "autoregressive"] == []
-
-
-@pytest.mark.sweep(11)
-@pytest.mark.parametrize(("line", "change", "values"), CASES, ids=NAMES)
-def test_tables_mark_what_breaks_a_line(line: str, change: Change, values: str) -> None:
     table = change(fair())
-    mark = f"[{LETTERS[line]}]"
-    text = readable(table)
-    marked = [
-        one.split("|")[1].strip(" `") for one in text.splitlines() if mark in one and "|" in one
-    ]
-    assert any(name.startswith("eqspec") for name in marked)
-    assert "autoregressive" not in marked
-    note = text.splitlines()[-1]
-    assert note.startswith(f"{mark} not at equal {line}: ")
-    assert " against " in note
+    path = stored(table, tmp_path)
+    found = check(read_table(path))
+    broken: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for each in found[found["state"] == BROKEN].itertuples():
+        broken.setdefault((each.method, each.reference), []).append((each.line, each.why))
+    assert broken["eqspec, eagle3", "inplace"] == [(line, why)]
+    assert [line for line, _ in broken["inplace", "eqspec, eagle3"]] == [line]
+    assert ("inplace", "autoregressive") not in broken
+    # The same in memory, in the command and on the page.
+    pd.testing.assert_frame_equal(check(table), found)
+    assert command(path) == 1
+    printed = capsys.readouterr()
+    assert why in printed.out
+    assert f"comparisons are not at equal work: {line} in " in printed.err
     page = report(table, {})
-    body = page[: page.index("<script>")]
-    assert f" {mark}</td>" in body
-    assert f'<p class="quiet">{mark} not at equal {line}: ' in body
+    assert f'<p class="quiet">{line}, ' in page[: page.index("<script>")]
 
 
-@pytest.mark.sweep(7)
 @pytest.mark.parametrize(
     ("line", "column"),
     [
@@ -176,60 +161,46 @@ def test_tables_mark_what_breaks_a_line(line: str, change: Change, values: str) 
 )
 def test_what_a_file_does_not_say_is_not_known(line: str, column: str, tmp_path: Path) -> None:
     """Neither a column that is not there nor an empty one breaks a line, or keeps it."""
-    empty = fair().assign(**{column: None})
-    for table in (fair().drop(columns=column), empty):
+    for table in (fair().drop(columns=column), fair().assign(**{column: None})):
         path = stored(table, tmp_path)
-        assert check(path) == 0
-        found = comparisons(read_table(path))
-        (each,) = (one for one in found if one.reference == "inplace")
-        assert [(one.line, column in one.why) for one in each.of(UNKNOWN)] == [(line, True)]
+        assert command(path) == 0
+        found = check(read_table(path))
+        assert set(found["state"]) == {UNKNOWN}
+        (each,) = found[found["reference"] == "inplace"].itertuples()
+        assert (each.line, each.why) == (line, f"{column} missing")
 
 
-def test_one_k_is_not_known_to_be_the_best() -> None:
-    table = without("inplace", 3)(without("eqspec", 3)(fair()))
-    for each in comparisons(table):
-        assert [(one.line, one.why) for one in each.of(UNKNOWN)] == [
-            ("best settings", "K = 5 only")
-        ]
-
-
-def test_a_k_that_failed_was_tried_and_is_not_compared() -> None:
+def test_settings_are_those_that_were_tried() -> None:
+    """One K is not known to be the best. A K that failed was tried and is not compared."""
+    one = without("inplace", 3)(without("eqspec", 3)(fair()))
+    assert set(check(one)["why"]) == {"K = 5 only"}
     table = set_to("eqspec", tokens_per_s=150.0)(fair())
     failed = (table["strategy"] == "eqspec") & (table["num_draft_tokens"] == 3)
     table.loc[failed, ["tokens_per_s", "verified_a_round"]] = None
-    found = {each.reference: each for each in comparisons(table)}
-    assert found["inplace"].of(BROKEN) == found["inplace"].of(UNKNOWN) == []
+    assert check(table).empty
 
 
-def test_near_ties_may_change_the_number_of_tokens() -> None:
-    table = set_to("eqspec", new_tokens=98, near_ties=1)(fair())
-    assert not any(each.of(BROKEN) for each in comparisons(table))
-
-
-def test_values_within_five_percent_are_equal() -> None:
+def test_what_breaks_no_line() -> None:
+    """A near tie may change the number of tokens, and the same drafter was trained as long."""
+    assert check(set_to("eqspec", new_tokens=98, near_ties=1)(fair())).empty
+    assert check(set_to("eqspec", drafter="model")(fair()).assign(training_s=None)).empty
     for memory, broken in ((38.1, False), (41.9, False), (37.9, True), (42.2, True)):
         table = set_to("eqspec", memory_mb=memory)(fair())
-        assert any(each.of(BROKEN) for each in comparisons(table)) == broken
+        assert ("eqspec, eagle3", "memory") in states(table, BROKEN) or not broken
+        assert check(table).empty != broken
 
 
-def test_the_same_drafter_was_trained_as_long() -> None:
-    """Also where no length is stated."""
-    table = set_to("eqspec", drafter="model")(fair()).assign(training_s=None)
-    found = {each.reference: each for each in comparisons(table)}
-    assert "training" in [one.line for one in found["inplace"].of(HOLDS)]
-
-
-def test_the_smaller_method_is_told_of_the_batch_that_its_memory_has_room_for() -> None:
+def test_the_smaller_method_has_room_for_a_larger_batch() -> None:
     rows = [
         row("autoregressive", 100.0, 4, memory_mb=30.0),
         row("autoregressive", 170.0, 8, memory_mb=36.0),
         row("autoregressive", 190.0, 16, memory_mb=60.0),
         row("inplace", 150.0, 4, memory_mb=40.0),
     ]
-    (found,) = comparisons(make_table(rows), ["memory"])
-    (result,) = found.of(BROKEN)
-    assert result.why == (
-        "40 MB against 30 MB, in which autoregressive has room for B = 8: "
+    found = check(make_table(rows))
+    (why,) = found.loc[found["line"] == "memory", "why"]
+    assert why == (
+        "memory_mb: 40 against 30, in which autoregressive has room for B = 8: "
         "170 tokens/s instead of 100"
     )
 
@@ -237,11 +208,10 @@ def test_the_smaller_method_is_told_of_the_batch_that_its_memory_has_room_for() 
 def test_assisted_generation_at_one_row_is_not_compared_at_equal_requests() -> None:
     """Also in a file that does not say how many requests were in flight."""
     rows = [row("hf_assisted", 130.0, 1), row("inplace", 140.0, 1), row("inplace", 500.0, 8)]
-    broken = {}
-    for each in comparisons(make_table(rows)):
-        if each.place == "ratio_to_hf_assisted":
-            broken[each.batch_size] = [(one.line, one.why) for one in each.of(BROKEN)]
-    assert broken == {1: [], 8: [("requests in flight", "B = 8 against 1")]}
+    found = check(make_table(rows)).query("state == 'broken'")
+    assert found[["batch_size", "line", "why"]].to_numpy().tolist() == [
+        [8, "requests in flight", "batch_size: 8 against 1"]
+    ]
 
 
 def test_numbers_are_settings_and_words_are_methods() -> None:
@@ -250,27 +220,35 @@ def test_numbers_are_settings_and_words_are_methods() -> None:
         ("exspec:window=8,fallback=wait", "exspec:fallback=wait"),
         ("inplace:selector=tetris+extra=2", "inplace:selector=tetris"),
         ("inplace:selector=tetris+extra=3+score=largest", "inplace:selector=tetris+score=largest"),
-        ("hf_assisted:confidence=0", "hf_assisted"),
+        ("hf_assisted:confidence=0.4", "hf_assisted"),
         ("tree:base=eagle3,depth=4,width=3", "tree:base=eagle3"),
         ("inplace:compile=true", "inplace:compile=true"),
         ("synthetic:rates=0.9", "synthetic:rates=0.9"),
         (HOSTILE, HOSTILE),
     ]
     for label, expected in same:
-        entry = make_table([row(label, 1.0, drafter=label)]).iloc[0]
-        assert method_of(entry) == (expected, expected)
-
-
-def test_settings_of_one_method_are_not_compared_with_each_other() -> None:
+        assert method_of(label) == expected
+    # Settings of one method are not compared with each other.
     rows = [row("inplace", speed, num_draft_tokens=k) for k, speed in ((3, 90.0), (5, 95.0))]
-    assert comparisons(make_table(rows)) == []
+    assert comparisons(make_table(rows)).empty
 
 
-def test_lines_may_be_chosen(tmp_path: Path, capsys: Captured) -> None:
-    path = stored(set_to("eqspec", memory_mb=80.0)(fair()), tmp_path)
-    assert check(path, "--lines", "training", "best settings") == 0
-    assert "memory" not in capsys.readouterr().out
-    assert check(path, "--lines", "memory") == 1
+def test_lines_are_counted_with_an_example() -> None:
+    table = set_to("eqspec", in_flight=32.0, training_s=None)(fair())
+    found = comparisons(table)
+    assert summary(found) == ("3 of 4 comparisons are not at equal work: requests in flight in 3")
+    counted = by_line(found)
+    assert counted[["line", "broken", "unknown"]].to_numpy().tolist() == [
+        ["requests in flight", 3, 0],
+        ["training", 0, 2],
+    ]
+    assert counted["example"].tolist() == [
+        "inplace to eqspec, eagle3, B = 4: in_flight: 4 against 32",
+        "inplace to eqspec, eagle3, B = 4: training_s missing",
+    ]
+    assert summary(comparisons(fair().drop(columns="memory_mb"))).endswith(
+        "; in 4 of them a line cannot be known"
+    )
 
 
 BAD_FILES = {
@@ -281,7 +259,6 @@ BAD_FILES = {
     "a word": ("batch_size", "four", "line 2: batch_size must be an int >= 1, got 'four'; "),
     "half a row": ("batch_size", "1.5", "line 2: batch_size must be an int >= 1, got '1.5'; "),
     "no size": ("batch_size", "", "line 2: batch_size must be an int >= 1, got ''; "),
-    "no row": ("batch_size", "0", "line 2: batch_size must be an int >= 1, got '0'; "),
     "too many": ("batch_size", "1e300", "line 2: batch_size must be an int >= 1, got '1e300'; "),
     "a speed below 0": ("tokens_per_s", "-3", "line 2: tokens_per_s must be a number >= 0"),
     "infinite": ("memory_mb", "inf", "line 2: memory_mb must be a number >= 0, got 'inf'; "),
@@ -301,7 +278,7 @@ def test_a_file_that_cannot_be_checked(case: str, tmp_path: Path, capsys: Captur
         table = fair().iloc[:1].astype(object)
         table.loc[0, str(name)] = value
         table.to_csv(path, index=False)
-    assert check(path) == 2
+    assert command(path) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("specviz bench: ")
@@ -309,100 +286,19 @@ def test_a_file_that_cannot_be_checked(case: str, tmp_path: Path, capsys: Captur
     assert "; " in printed.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            "--check none.csv",
-            "--check 'none.csv' must be a file, or a folder with a bench.csv; pass",
-        ),
-        (
-            "--check .",
-            "--check '.' must be a file, or a folder with a bench.csv; pass the bench.csv",
-        ),
-        ("--lines memory", "--lines memory needs --check; give --check too"),
-        ("--check PATH --lines speed", "--lines 'speed' is unknown; choose one of outputs, "),
-        ("--check PATH --limit 3", "--limit is for measuring, and --check PATH measures nothing; "),
-        ("--check PATH --fresh", "--fresh is for measuring, and --check PATH measures nothing; "),
-        ("--check PATH --out x", "--out is for measuring, and --check PATH measures nothing; "),
-    ],
-)
-def test_options_that_do_not_fit(
-    arguments: str, said: str, tmp_path: Path, capsys: Captured
-) -> None:
-    path = str(stored(fair(), tmp_path))
-    assert main(["bench", *(path if word == "PATH" else word for word in arguments.split())]) == 2
-    assert capsys.readouterr().err.startswith(f"specviz bench: {said}")
-
-
-def test_a_folder_stands_for_its_bench_csv(tmp_path: Path, capsys: Captured) -> None:
-    path, _ = save_measured(fair(), {}, tmp_path / "bench.csv")
-    said = []
-    for given in (tmp_path, path):
-        assert check(given) == 0
-        said.append(capsys.readouterr().out)
-    assert said[0] == said[1]
-    assert "outputs" in said[0]
-
-
-def test_a_reason_that_all_share_stands_once_below_the_table(
+def test_the_command_checks_a_file_or_a_folder_and_measures_nothing(
     tmp_path: Path, capsys: Captured
 ) -> None:
-    table = fair().drop(columns="memory_mb")
-    table.loc[table["strategy"] == "eqspec", "training_s"] = None
-    table.loc[table["strategy"] == "inplace", "drafter"] = "clover"
-    assert check(stored(table, tmp_path), "--lines", "memory", "training") == 0
-    *rows, _, shared, _, _ = capsys.readouterr().out.splitlines()
-    assert shared == (
-        "Why a line is not known: memory (memory_mb is missing); training (training_s is missing)"
-    )
-    unknown = [row.split(" | ")[4].rstrip(" |") for row in rows[5:]]
-    assert unknown == ["memory", "memory; training"] * 2
-
-
-def test_reasons_that_differ_stand_in_their_rows(tmp_path: Path, capsys: Captured) -> None:
-    table = without("inplace", 3)(without("eqspec", 5)(fair()))
-    assert check(stored(table, tmp_path), "--lines", "best settings") == 1
-    said = capsys.readouterr().out
-    assert "Why a line is not known" not in said
-    for reason in ("best settings (K = 5 only)", "best settings (K = 3 only)"):
-        assert said.count(reason) == 1
-
-
-def test_help_says_what_check_does(capsys: Captured) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["bench", "--help"])
-    assert ended.value.code == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert "--check [PATH]" in text
-    assert "compared at equal work" in text
-    assert "exit with 1 if not" in text
-
-
-@pytest.mark.parametrize(("change", "status"), [(lambda table: table, 0), (CASES[5][1], 1)])
-def test_a_run_is_checked_once_its_table_is_written(
-    change: Change,
-    status: int,
-    tmp_path: Path,
-    capsys: Captured,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    table = change(fair())
-
-    def measured(pairs: Any, prompts: Any, grids: Any, path: Path, **_: Any) -> Any:
-        save_measured(table, {"device": "cpu"}, path)
-        return table, {"device": "cpu"}
-
-    monkeypatch.setattr("specviz.bench.run_bench", measured)
-    monkeypatch.chdir(tmp_path)
-    assert main(["bench", "--out", "x", "--check"]) == status
-    assert sorted(file.name for file in Path("x").iterdir()) == [
-        "bench.csv", "bench.html", "bench.json",
-    ]  # fmt: skip
-    said = capsys.readouterr().out
-    assert "| B | compared | holds | broken | not known |" in said
-    assert main(["bench", "--out", "x"]) == 0
-    assert "| holds |" not in capsys.readouterr().out
+    path, _ = save_measured(fair(), {}, tmp_path / "bench.csv")
+    for given in (tmp_path, path):
+        assert command(given) == 0
+        assert capsys.readouterr().out == "\nno line is broken in 4 comparisons\n"
+    assert command(tmp_path / "none.csv") == 2
+    assert "must be a file, or a folder with a bench.csv; pass" in capsys.readouterr().err
+    for option in ("--limit 3", "--fresh", "--out x", "--batch-sizes 2"):
+        assert main(["bench", "--check", str(path), *option.split()]) == 2
+        said = f"{option.split()[0]} is for measuring, and --check PATH measures nothing; "
+        assert capsys.readouterr().err.startswith(f"specviz bench: {said}")
 
 
 # What a benchmark records for it
@@ -474,7 +370,7 @@ def test_on_cuda_what_the_allocator_keeps_for_later_is_no_memory_of_a_run(
         monkeypatch.setattr(torch.cuda, name, lambda *_, size=size: size)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda *_: None)
     meter = object.__new__(MemoryMeter)
-    vars(meter).update(peak_mb=None, _weights=3e6, _gpus=[0], _before=0, _watch=None, _known=True)
+    vars(meter).update(peak_mb=None, _weights=3e6, _gpus=[0], _watch=None)
     with meter:
         pass
     assert meter.peak_mb == 9 - 4 + 3
@@ -485,20 +381,9 @@ def test_a_stored_table_is_judged_like_the_one_in_memory(
     measured: tuple[pd.DataFrame, Path],
 ) -> None:
     table, path = measured
-    assert comparisons(read_table(path)) == comparisons(table)
-    lines = {one.line for each in comparisons(table) for one in each.of(BROKEN)}
+    pd.testing.assert_frame_equal(comparisons(read_table(path)), comparisons(table))
+    lines = {line for _, line in states(table, BROKEN)}
     assert {"drafting time", "requests in flight", "memory", "best settings"} <= lines
-
-
-def test_reasons_round_as_a_saved_table_does(tmp_path: Path) -> None:
-    """Rounded to five digits and then to three, this is 0.0103; at once it would be 0.0102."""
-    table = fair()
-    table["uncounted_s"] = 0.0
-    table.loc[table["strategy"] == "inplace", "uncounted_s"] = 0.01024999999
-    path, _ = save_measured(table, {}, tmp_path / "bench.csv")
-    found = comparisons(table)
-    assert any("0.0103 s" in one.why for each in found for one in each.results)
-    assert comparisons(read_table(path)) == found
 
 
 def test_a_head_says_how_long_it_was_trained(tmp_path: Path) -> None:
@@ -515,24 +400,14 @@ def test_a_head_says_how_long_it_was_trained(tmp_path: Path) -> None:
 
 
 def test_the_shipped_tables_can_be_checked() -> None:
-    """One was measured before memory and requests were recorded, and says so."""
-    data = Path(__file__).parents[1] / "figures" / "data"
-    found = comparisons(read_table(data / "bench.csv"))
-    assert found
-    for each in found:
-        assert "memory" in [one.line for one in each.of(UNKNOWN)]
-    found = comparisons(read_table(data / "heads.csv"))
-    assert found
+    """bench.csv was measured before memory and requests were recorded, and says so."""
+    table = read_table(DATA / "bench.csv")
+    compared = ["section", "batch_size", "method", "reference"]
+    pairs = comparisons(table)[compared].drop_duplicates()
+    unknown = check(table).query("line == 'memory'")
+    assert set(unknown["state"]) == {UNKNOWN}
+    assert len(unknown) == len(pairs) > 0
     # Compiled methods have no memory, draft models no seconds of training, and hf_assisted neither.
-    known = set(LINES) - {"memory", "training", "verified tokens", "best settings"}
-    for each in found:
-        assert known.isdisjoint(one.line for one in each.of(UNKNOWN))
-    for _, part in sections(read_table(data / "bench.csv")):
-        assert "[h] not at equal best settings" in readable(part)
-
-
-def test_a_table_with_all_columns_leaves_nothing_unknown() -> None:
-    data = Path(__file__).parents[1] / "figures" / "data"
-    found = comparisons(read_table(data / "selection-speed.csv"))
-    assert found
-    assert not [one for each in found for one in each.of(UNKNOWN)]
+    known = {"memory", "training", "verified tokens", "best settings"}
+    assert {line for _, line in states(read_table(DATA / "heads.csv"), UNKNOWN)} <= known
+    assert not states(read_table(DATA / "selection-speed.csv"), UNKNOWN)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import agreement
+import beside_openvino
 import biases
 import calibration
 import couplings
@@ -22,9 +23,11 @@ import pandas as pd
 import pytest
 import replay
 import selection
+import torch
 import trees
 from conftest import generate, make_pair, make_prompts
 from test_timeline import T, V, planned
+from transformers import DynamicCache
 
 import specviz as sv
 from specviz.engine.drafters.tree import TreeDrafter
@@ -352,3 +355,17 @@ def test_valid_strategies_agree_on_spec_bench(
     assert (table["near_ties"] == table["divergences"]).all(), table.to_string()
     if dtype == "float64":
         assert (table["exact_match"] == 1).all(), table.to_string()
+
+
+@torch.inference_mode()
+def test_the_forward_that_openvino_converts_continues_what_it_wrote() -> None:
+    model = make_pair("llama").target
+    ids = torch.tensor([[5, 9, 3, 7, 2], [4, 4, 8, 1, 6]])
+    positions = torch.arange(5).expand(2, 5)
+    step = beside_openvino.Step(model)
+    first, *flat = step(ids[:, :2], torch.ones_like(ids[:, :2]), positions[:, :2], [])
+    past = list(zip(flat[::2], flat[1::2], strict=True))
+    then, *flat = step(ids[:, 2:], torch.ones_like(ids), positions[:, 2:], past)
+    assert [states.shape[2] for states in flat] == [5] * len(flat)
+    expected = model(ids, past_key_values=DynamicCache()).logits
+    torch.testing.assert_close(torch.cat([first, then], dim=1), expected)

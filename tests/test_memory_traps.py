@@ -15,8 +15,7 @@ from test_memory import OPTIONS, make_pair, make_prompts, models_of, predict
 from transformers import LlamaModel
 
 import specviz as sv
-from specviz.bench import comparisons, make_table
-from specviz.bench.equal_lines import BROKEN
+from specviz.bench import check, make_table
 from specviz.bench.resources import MB, MemoryMeter
 from specviz.costs import predict as speed
 from specviz.costs.ceilings import Ceilings
@@ -67,7 +66,7 @@ def measured_mb(monkeypatch: pytest.MonkeyPatch, read: str, *before: float) -> f
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda *_: allocator.most[read])
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", allocator.reset)
     meter = object.__new__(MemoryMeter)
-    vars(meter).update(peak_mb=None, _weights=3e6, _gpus=[0], _before=0, _watch=None, _known=True)
+    vars(meter).update(peak_mb=None, _weights=3e6, _gpus=[0], _watch=None)
     with meter:
         allocator.run(5 * MB)
     assert meter.peak_mb is not None
@@ -84,8 +83,7 @@ def test_a_meter_that_reads_what_an_allocator_keeps_is_found(
     assert (first == later == 8) == is_equal
     sides = [("inplace", first), ("eqspec", later)]
     table = make_table([row(name, 1.0, memory_mb=memory) for name, memory in sides])
-    marked = [one for each in comparisons(table, ["memory"]) for one in each.of(BROKEN)]
-    assert (not marked) == is_equal
+    assert ("memory" not in set(check(table)["line"])) == is_equal
 
 
 def check_meter() -> None:

@@ -10,33 +10,47 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from specviz.bench.baselines import Baseline, Written
+from specviz.bench.baselines import Baseline
 from specviz.bench.clock import Clock, ClockedDrafter, synchronize
 from specviz.bench.grid import Cell
-from specviz.bench.outcome import (
-    FIGURES,
-    Outcome,
-    SharedWork,
-    compare_texts,
-    failed,
-    per_round,
-    stamp,
-)
-from specviz.bench.resources import MemoryMeter, requests_in_flight, use_of
+from specviz.bench.resources import MemoryMeter, use_of
+from specviz.checks.compare import compare
 from specviz.engine.drafters import DRAFTERS, Drafter
 from specviz.engine.drafters.synthetic import SyntheticDrafter
 from specviz.engine.kv.attention import attending, attending_plainly
 from specviz.engine.models.pair import Pair
-from specviz.generation.generate import generate_stepwise
+from specviz.generation.generate import generate, generate_stepwise
 from specviz.generation.interleave import Steps, interleave
 from specviz.generation.result import Result
 
 T = TypeVar("T")
+Outcome = dict[str, Any]
+# What an outcome says of a run, None if the cell failed before it was known.
+FIGURES = (
+    "exact_match", "near_ties", "mean_acceptance_length", "rounds", "new_tokens", "seconds",
+    "tokens_per_s", "round_ms", "draft_ms", "sync_share", "verified_a_round", "uncounted_s",
+    "in_flight", "devices", "training_s",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SharedWork:
+    """What cells that must write the same texts share.
+
+    Attributes:
+        prompts: token ids.
+        reference: what the target writes for each prompt alone.
+    """
+
+    pair: Pair
+    prompts: Sequence[Sequence[int]]
+    reference: Result
 
 
 class TimedResult(NamedTuple):
@@ -50,6 +64,12 @@ class TimedResult(NamedTuple):
     uncounted_s: float
     mean_acceptance_length: float
     rounds: int
+
+
+def reference_of(pair: Pair, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Result:
+    """Return what the target writes for each prompt alone. Raises ValueError as `generate`."""
+    alone: dict[str, Any] = {"strategy": "autoregressive", "batch_size": 1, "progress": False}
+    return generate(pair, prompts, max_new_tokens=max_new_tokens, **alone)
 
 
 def warm_up(work: SharedWork, cell: Cell) -> float | str | None:
@@ -69,30 +89,28 @@ def warm_up(work: SharedWork, cell: Cell) -> float | str | None:
         if compiled:  # what is watched is not what is compiled
             _drain(_run(work, cell))
             return None
-        rows = requests_in_flight(cell, cell.batch_size, len(work.prompts))
+        rows = cell.method.how.capacity(cell.batch_size, len(work.prompts))
         longest = sorted(work.prompts, key=len, reverse=True)[:rows]
         work = replace(work, prompts=longest)
         with MemoryMeter(work.pair, cell) as meter:
             _drain(_run(work, cell))
         return meter.peak_mb
-    except Exception as error:
+    except Exception as error:  # `with_memory` reports it if the cell itself runs
         why = f"{type(error).__name__}: {error}"
     # Outside the handler: the exception holds the tensors of the run.
     _free_memory(work.pair)
     return why
 
 
-def memory_of(cell: Cell, warmed: float | str | None, outcome: Outcome) -> float | None:
-    """Return the memory that a warm-up measured. Warn if only the warm-up failed."""
-    if not isinstance(warmed, str):
-        return warmed
-    if not outcome["failure"]:
+def with_memory(outcome: Outcome, cell: Cell, warmed: float | str | None) -> Outcome:
+    """Add the memory that a warm-up measured. Warn if only the warm-up failed."""
+    if isinstance(warmed, str) and not outcome["failure"]:
         warnings.warn(
             f"the memory of {cell.strategy} at B = {cell.batch_size} is unknown, because its "
             f"warm-up failed ({warmed})",
             stacklevel=2,
         )
-    return None
+    return outcome | {"memory_mb": None if isinstance(warmed, str) else warmed}
 
 
 def measure(work: SharedWork, cell: Cell, *, recording: bool = False) -> Outcome:
@@ -120,22 +138,58 @@ def measure_in_turns(work: SharedWork, cell: Cell, *, recording: bool = False) -
     """Run the cell; yield the number of tokens so far whenever another cell may have its turn.
 
     Returns:
-        exact_match (share of the prompts whose tokens equal the reference's), near_ties (texts
-        that differ where rounding explains it), mean_acceptance_length, rounds (target forwards
-        after the prompts' own), new_tokens, seconds, tokens_per_s, round_ms, draft_ms and
-        sync_share (see `per_round`; None for a baseline) and failure ("", or why there is no speed;
-        then seconds and what follows are None). With `recording` also recorded_tokens_per_s, from a
-        second run whose texts are compared, too (None for a baseline). Seconds are those of the
-        whole call, without what a synthetic drafter needs to learn the right tokens, which is
-        uncounted_s. Then what `use_of` and `stamp` say.
+        FIGURES, failure ("", or why there is no speed: then seconds, tokens_per_s and what
+        `per_round` says are None), with `recording` recorded_tokens_per_s (of a second run, whose
+        texts are compared, too), and on what, with what and when this process ran. Seconds are
+        those of the whole call without uncounted_s, which a synthetic drafter needs to learn the
+        right tokens. A baseline has no times of rounds and no recorded run.
     """
     try:
-        outcome = yield from _measure(work, cell, recording)
+        outcome = yield from _measured(work, cell, recording)
     except Exception as error:  # it ends this cell, not the grid
         outcome = failed(error)
     if outcome["failure"]:
         _free_memory(work.pair)
     return outcome | stamp(work.reference, len(work.prompts))
+
+
+def failed(error: BaseException) -> Outcome:
+    """Return the outcome of a cell that raised an error."""
+    why = " ".join(str(error).split())
+    if not isinstance(error, ValueError):
+        why = f"{type(error).__name__}: {why}"
+    return dict.fromkeys(FIGURES) | {"failure": why[:300] or type(error).__name__}
+
+
+def stamp(reference: Result, prompts: int) -> Outcome:
+    """Say on what, with what and when this process runs."""
+    meta = reference.meta
+    return {
+        "target": meta["target"],
+        "draft": meta["draft"],
+        "dtype": meta["dtype"],
+        "device_name": meta["device"],
+        **meta["versions"],
+        "threads": torch.get_num_threads(),
+        "prompts": prompts,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def per_round(result: Result) -> Outcome:
+    """Return medians over the largest rounds. On a GPU, events on the stream measure them.
+
+    round_ms: a round from its drafts on, without prompts. draft_ms: its phase draft. sync_share:
+    its phase synchronise.
+    """
+    rows = result.rounds["batch"]
+    stages = result.stages[rows == rows.max()]
+    ms = stages["total_ms"] - stages["schedule_ms"]
+    return {
+        "round_ms": float(ms.median()),
+        "draft_ms": float(stages["draft_ms"].median()),
+        "sync_share": float((stages["sync_ms"] / ms).median()),
+    }
 
 
 def _drain(steps: Steps[T]) -> T:
@@ -144,43 +198,65 @@ def _drain(steps: Steps[T]) -> T:
     return value
 
 
-def _measure(work: SharedWork, cell: Cell, recording: bool) -> Steps[Outcome]:
+def _measured(work: SharedWork, cell: Cell, recording: bool) -> Steps[Outcome]:
     run = yield from _run(work, cell)
+    ours = not isinstance(cell.method.how, Baseline)
     new_tokens = sum(map(len, run.result.tokens))
     outcome: Outcome = dict.fromkeys(FIGURES)
-    outcome |= compare_texts(run.result, work)
+    outcome |= _compared(run.result, work)
     outcome["mean_acceptance_length"] = run.mean_acceptance_length
     outcome["rounds"] = run.rounds
     outcome["new_tokens"] = new_tokens
     outcome["uncounted_s"] = run.uncounted_s
     outcome |= use_of(work.pair, cell, run.result)
-    equal = not outcome["failure"]
-    if equal:
-        outcome["seconds"] = run.seconds
-        outcome["tokens_per_s"] = new_tokens / run.seconds
-    ours = not isinstance(cell.method.how, Baseline)
-    if equal and ours:
-        outcome |= per_round(run.result)
     if recording:
         outcome["recorded_tokens_per_s"] = None
-        if equal and ours:
-            recorded = yield from _run(work, cell, record=True)
-            if not compare_texts(recorded.result, work)["failure"]:
-                outcome["recorded_tokens_per_s"] = new_tokens / recorded.seconds
+    if outcome["failure"]:
+        return outcome
+    outcome["seconds"] = run.seconds
+    outcome["tokens_per_s"] = new_tokens / run.seconds
+    if ours:
+        outcome |= per_round(run.result)
+    if recording and ours:
+        recorded = yield from _run(work, cell, record=True)
+        if not _compared(recorded.result, work)["failure"]:
+            outcome["recorded_tokens_per_s"] = new_tokens / recorded.seconds
+    return outcome
+
+
+def _compared(result: Result, work: SharedWork) -> Outcome:
+    """Return exact_match, near_ties, and a failure if rounding does not explain a difference."""
+    reference = work.reference
+    pairs = zip(result.tokens, reference.tokens, strict=True)
+    differing = sum(ours != theirs for ours, theirs in pairs)
+    prompts = len(reference.tokens)
+    outcome: Outcome = {"exact_match": 1 - differing / prompts, "near_ties": 0, "failure": ""}
+    if differing:
+        causes = compare(result, reference, pair=work.pair).summary.iloc[0]
+        outcome["near_ties"] = int(causes["near_ties"])
+        if causes["near_ties"] < differing:
+            outcome["failure"] = (
+                f"{differing} of {prompts} texts differ from decoding alone, "
+                f"{causes['unexplained']} of them not explained by noise, "
+                f"{causes['unknown']} for an unknown cause"
+            )
     return outcome
 
 
 def _run(work: SharedWork, cell: Cell, record: bool = False) -> Steps[TimedResult]:
     how = cell.method.how
-    if isinstance(how, Baseline):
-        how.prepare(work.pair)
+    baseline = how if isinstance(how, Baseline) else None
+    if baseline is not None:
+        baseline.prepare(work.pair)
     aside = Clock()
     uncounted = Clock()
     gc.collect()  # now, not in the middle of what is timed
     synchronize(work.pair.device)
     began = time.perf_counter()
-    if isinstance(how, Baseline):
-        written = yield from _pausing(_write(how, work, cell), aside)
+    if baseline is not None:
+        k = int(cell.num_draft_tokens)
+        lengths = (cell.batch_size, cell.max_new_tokens, k)
+        written = yield from _pausing(baseline.write(work.pair, work.prompts, *lengths), aside)
     else:
         options = _drafting(work, cell, uncounted) | dict(cell.method.generate_options)
         if record:
@@ -196,18 +272,15 @@ def _run(work: SharedWork, cell: Cell, record: bool = False) -> Steps[TimedResul
         result = yield from _pausing(steps, aside)
     synchronize(work.pair.device)
     seconds = time.perf_counter() - began - aside.seconds - uncounted.seconds
-    if isinstance(how, Baseline):
-        return _baseline_run(written, seconds, work, cell)
-    summary = result.summary.iloc[0]
-    length = float(summary["mean_acceptance_length"])
-    return TimedResult(result, seconds, uncounted.seconds, length, int(summary["rounds"]))
-
-
-def _write(how: Baseline, work: SharedWork, cell: Cell) -> Steps[Written]:
-    k = cell.num_draft_tokens if isinstance(cell.num_draft_tokens, int) else 0
-    for written in how.write(work.pair, work.prompts, cell.batch_size, cell.max_new_tokens, k):
-        yield sum(map(len, written.tokens))
-    return written
+    if baseline is None:
+        summary = result.summary.iloc[0]
+        length = float(summary["mean_acceptance_length"])
+        return TimedResult(result, seconds, uncounted.seconds, length, int(summary["rounds"]))
+    # Every forward of assisted decoding verifies.
+    length = sum(map(len, written.tokens)) / written.row_forwards if baseline.drafts else 1.0
+    meta = {"strategy": cell.strategy, "batch_size": cell.batch_size, "num_draft_tokens": k}
+    result = replace(work.reference, tokens=written.tokens, meta=work.reference.meta | meta)
+    return TimedResult(result, seconds, 0.0, length, written.forwards)
 
 
 def _pausing(steps: Steps[T], aside: Clock) -> Steps[T]:
@@ -228,21 +301,10 @@ def _drafting(work: SharedWork, cell: Cell, uncounted: Clock) -> dict[str, Any]:
     if drafter is None:
         return {}
     if isinstance(drafter, SyntheticDrafter):
-        drafter = ClockedDrafter.of(drafter, uncounted, work.known_texts())
+        prompts = map(tuple, work.reference.prompts)
+        known = dict(zip(prompts, work.reference.tokens, strict=True))
+        drafter = ClockedDrafter.of(drafter, uncounted, known)
     return {"drafter": drafter, "num_draft_tokens": cell.num_draft_tokens}
-
-
-def _baseline_run(written: Written, seconds: float, work: SharedWork, cell: Cell) -> TimedResult:
-    """Return a baseline's output as a result. Every forward of assisted decoding verifies."""
-    drafts = cell.method.how.drafts
-    length = sum(map(len, written.tokens)) / written.row_forwards if drafts else 1.0
-    meta = work.reference.meta | {
-        "strategy": cell.strategy,
-        "batch_size": cell.batch_size,
-        "num_draft_tokens": cell.num_draft_tokens if drafts else 0,
-    }
-    result = replace(work.reference, tokens=written.tokens, meta=meta)
-    return TimedResult(result, seconds, 0.0, length, written.forwards)
 
 
 def _free_memory(pair: Pair) -> None:

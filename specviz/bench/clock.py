@@ -12,6 +12,8 @@ from specviz.engine.drafters.base import Task
 from specviz.engine.drafters.synthetic import SyntheticDrafter
 from specviz.engine.state import State
 
+Texts = Mapping[tuple[int, ...], Sequence[int]]
+
 
 class Clock:
     """Sums the seconds inside its `with` blocks."""
@@ -39,19 +41,12 @@ class ClockedDrafter(SyntheticDrafter):
     """
 
     clock: Clock = field(default_factory=Clock, compare=False, repr=False)
-    known: Mapping[tuple[int, ...], Sequence[int]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
+    known: Texts = field(default_factory=dict, compare=False, repr=False)
 
     capturable: ClassVar[bool] = SyntheticDrafter.capturable
 
     @classmethod
-    def of(
-        cls,
-        drafter: SyntheticDrafter,
-        clock: Clock,
-        known: Mapping[tuple[int, ...], Sequence[int]],
-    ) -> "ClockedDrafter":
+    def of(cls, drafter: SyntheticDrafter, clock: Clock, known: Texts) -> "ClockedDrafter":
         """Return the same drafter with a clock and with the texts that are known."""
         options = {item.name: getattr(drafter, item.name) for item in fields(drafter)}
         return cls(**options, clock=clock, known=known)
@@ -68,14 +63,13 @@ class ClockedDrafter(SyntheticDrafter):
 
         It is asked, too, where rounding took a row off its known text, and at the end of a text.
         """
-        if task.sampling is not None:
-            return super()._right_tokens(task, state)
         k = state.num_draft_tokens
         following = []
         for row in state.batch.rows:
             text = list(self.known.get(row.request.prompt, ()))
             written = len(row.output)
-            if text[:written] != row.output or len(text) < written + k:
+            is_known = text[:written] == row.output and len(text) >= written + k
+            if task.sampling is not None or not is_known:
                 return super()._right_tokens(task, state)
             following.append(text[written : written + k])
         return np.array(following)

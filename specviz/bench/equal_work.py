@@ -1,159 +1,283 @@
-"""Is a benchmark's comparison of two methods at equal work? Judged by what its table records.
+"""Equal work: what two methods must share before their speeds are compared. Runs nothing.
 
-Each method is taken at its best setting of the table. It is compared with what the table sets it
-against: autoregressive decoding at the same B, HF assisted generation at B = 1, and the fastest
-other method that drafts at the same B. Every line of LINES that applies to a comparison holds, is
-broken, or cannot be known from the table. Runs nothing.
+Each method is taken at its best setting of a benchmark's table, and compared with autoregressive
+decoding at the same B, HF assisted generation at B = 1, and the fastest other method that drafts at
+the same B. `docs/compare.md` says why each line of LINES matters.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
-from specviz.bench.equal_lines import LINES, Side
-from specviz.bench.table import check_table, names, sections
+from specviz.bench.table import VERSIONS, check_table, names, sections
 from specviz.util.files import as_saved
-from specviz.util.validate import require_choice, require_list
+
+HOLDS, BROKEN, UNKNOWN = "holds", "broken", "unknown"
+CLOSE = 0.05  # measured values that differ by no more are equal
+COLUMNS = ["section", "batch_size", "method", "reference", "line", "state", "why"]
+_NUMBER = re.compile(r"=-?[\d.]+(e-?\d+)?$")  # an option that is a number
 
 
-@dataclass(frozen=True)
-class LineResult:
-    """What is known of one line in one comparison.
-
-    Attributes:
-        line: one of LINES.
-        state: one of STATES.
-        why: both values where it is broken, what is missing where it is unknown, else "".
-    """
-
-    line: str
-    state: str
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class MethodComparison:
-    """Two methods that a table sets side by side.
-
-    Attributes:
-        section: the heading of the part of the table.
-        batch_size: B of the first method.
-        method, reference: their names in the table.
-        place: the column that compares them: "ratio_to_autoregressive", "ratio_to_hf_assisted", or
-            "tokens_per_s" with the fastest other method that drafts.
-        results: of the lines that apply, in the order of LINES.
-        entries: of the first method that have a speed at this B, by their index in the table.
-    """
-
-    section: str
-    batch_size: int
-    method: str
-    reference: str
-    place: str
-    results: tuple[LineResult, ...]
-    entries: tuple[Any, ...]
-
-    def of(self, state: str) -> list[LineResult]:
-        """Return the results in this state."""
-        return [result for result in self.results if result.state == state]
-
-
-def comparisons(table: pd.DataFrame, lines: Sequence[str] = tuple(LINES)) -> list[MethodComparison]:
-    """Return what the table of a benchmark compares, with what is known of each line.
+def check(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what is not at equal work in the comparisons of a benchmark's table.
 
     Args:
         table: of `run_bench` or `read_table`, or a section of it.
-        lines: which of LINES to judge. Comparisons to which none of them applies are left out.
+
+    Returns:
+        An entry for each line of a comparison that is broken, or cannot be known from the table:
+        section (its heading), batch_size, method, reference, line, state ("broken" or "unknown")
+        and why (the column with both values, or the column that is missing).
 
     Raises:
-        ValueError: `table` is not that of a benchmark, or a line is unknown.
+        ValueError: `table` is not that of a benchmark.
+    """
+    found = comparisons(table)
+    return found[found["state"] != HOLDS].reset_index(drop=True)
+
+
+def comparisons(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the same as `check`, with the lines that hold.
+
+    Lines that do not apply to a comparison have no entry.
     """
     check_table(table)
-    require_list("lines", lines)
-    for i, line in enumerate(lines):
-        require_choice(f"lines[{i}]", line, LINES)
-    found: list[MethodComparison] = []
-    # Reasons show fewer digits. They are to be the same before and after the table is saved.
+    found = []
+    # Judge the digits that are saved, so that a table is judged alike in memory and from a file.
     for heading, section in sections(as_saved(table)):
         section = section.assign(
-            name=names(section), method=[method_of(e) for e in section.itertuples()]
+            name=names(section),
+            method=section["strategy"].map(method_of) + " " + section["drafter"].map(method_of),
         )
-        for size in section["batch_size"].drop_duplicates().sort_values():
-            found += _at(heading, section, int(size), lines)
-    return [comparison for comparison in found if comparison.results]
+        assisted = _fastest(_sides(section, section["strategy"].str.startswith("hf_assisted")))
+        for size in sorted(section["batch_size"].unique()):
+            sides = _sides(section, section["batch_size"] == size)
+            plain = [side for side in sides if side.best["strategy"] == "autoregressive"]
+            for ours in sides:
+                others = [each for each in sides if each.drafts and each is not ours]
+                drafting = _fastest(others) if ours.drafts else None
+                # By name: the fastest of those that draft may be HF's own.
+                against = {
+                    each.name: each
+                    for each in (_fastest(plain), assisted, drafting)
+                    if each is not None and each.best["method"] != ours.best["method"]
+                }
+                for theirs in against.values():
+                    compared = (heading, int(size), ours.name, theirs.name)
+                    found += [(*compared, *result) for result in _judged(ours, theirs)]
+    return pd.DataFrame(found, columns=COLUMNS)
 
 
-def method_of(entry: Any) -> tuple[str, str]:
-    """Return the strategy and the drafter of an entry without their settings.
+def by_line(found: pd.DataFrame) -> pd.DataFrame:
+    """Count the broken and unknown lines of `comparisons`, with an example of each.
+
+    Returns:
+        An entry for each line that does not hold everywhere: line, broken and unknown (in how many
+        comparisons), and example (of a broken one, if there is one).
+    """
+    entries = []
+    for line in LINES:
+        here = found[found["line"] == line]
+        broken = here[here["state"] == BROKEN]
+        unknown = here[here["state"] == UNKNOWN]
+        if len(broken) + len(unknown):
+            first = (broken if len(broken) else unknown).iloc[0]
+            what = f"{first['method']} to {first['reference']}, B = {first['batch_size']}"
+            counts = (line, len(broken), len(unknown))
+            entries.append((*counts, f"{what}: {first['why']}"))
+    return pd.DataFrame(entries, columns=["line", "broken", "unknown", "example"])
+
+
+def summary(found: pd.DataFrame) -> str:
+    """Say in a sentence how many of `comparisons` break a line, and which lines."""
+    compared = found.groupby(COLUMNS[:4], sort=False)["state"].agg(set)
+    broken = sum(BROKEN in states for states in compared)
+    if not broken:
+        unknown = sum(UNKNOWN in states for states in compared)
+        text = f"no line is broken in {len(compared)} comparisons"
+        return f"{text}; in {unknown} of them a line cannot be known" if unknown else text
+    lines = by_line(found).query("broken > 0")
+    counts = ", ".join(f"{each.line} in {each.broken}" for each in lines.itertuples())
+    return f"{broken} of {len(compared)} comparisons are not at equal work: {counts}"
+
+
+def method_of(label: str) -> str:
+    """Return a strategy or a drafter without its settings.
 
     K and options that are numbers are settings, among which a method's best is looked for. Other
     options make another method, and so do the rates of synthetic drafts.
     """
-    return _without_numbers(str(entry.strategy)), _without_numbers(str(entry.drafter))
-
-
-def _without_numbers(label: str) -> str:
     name, colon, rest = label.partition(":")
     if not colon or name == "synthetic":
         return label
-    options = []
-    for option in rest.split(","):
-        # A selector's own options follow it, joined by "+".
-        kept = [part for part in option.split("+") if not _is_number(part.partition("=")[2])]
-        if kept:
-            options.append("+".join(kept))
-    return f"{name}:{','.join(options)}" if options else name
+    # A selector's own options follow it, joined by "+".
+    options = [
+        "+".join(part for part in option.split("+") if not _NUMBER.search(part))
+        for option in rest.split(",")
+    ]
+    return f"{name}:{','.join(filter(None, options))}".rstrip(":")
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+class Side:
+    """One method at one B: its entry at the best setting, and those at all settings."""
+
+    def __init__(self, entries: pd.DataFrame, section: pd.DataFrame) -> None:
+        self.entries = entries
+        self.section = section
+        self.best = entries.loc[entries["tokens_per_s"].idxmax()]
+        self.name = str(self.best["name"])
+        self.drafts = bool(self.best["drafter"] != "none")
+
+    @cached_property
+    def tried(self) -> list[str]:
+        """The K at which the method was tried, those that failed among them."""
+        return list(dict.fromkeys(self.entries["num_draft_tokens"].astype(str)))
+
+    def value(self, column: str) -> Any:
+        """Return the best entry's value; None if the table lacks it."""
+        value = self.best.get(column)
+        return None if pd.isna(value) else value
 
 
-def _at(
-    heading: str, section: pd.DataFrame, size: int, lines: Sequence[str]
-) -> Iterator[MethodComparison]:
-    sides = list(_sides(section, section["batch_size"] == size))
-    plain = [side for side in sides if side.best["strategy"] == "autoregressive"]
-    assisted = list(_sides(section, section["method"].str[0].str.startswith("hf_assisted")))
-    for side in sides:
-        drafting = [other for other in sides if other.drafts and other is not side]
-        against = {
-            "ratio_to_autoregressive": _fastest(plain),
-            "ratio_to_hf_assisted": _fastest(assisted),
-            "tokens_per_s": _fastest(drafting) if side.drafts else None,
-        }
-        for place, reference in against.items():
-            if reference is not None and reference.best["method"] != side.best["method"]:
-                yield MethodComparison(
-                    heading,
-                    size,
-                    side.name,
-                    reference.name,
-                    place,
-                    tuple(_judged(side, reference, lines)),
-                    tuple(side.measured.index),
-                )
-
-
-def _sides(section: pd.DataFrame, where: pd.Series) -> Iterator[Side]:
-    """Yield the methods that have a speed among the entries `where`."""
-    for _, entries in section[where].groupby(["method", "batch_size"], sort=False):
-        if entries["tokens_per_s"].notna().any():
-            yield Side(entries, section)
+def _sides(section: pd.DataFrame, where: pd.Series) -> list[Side]:
+    """Return the methods that have a speed among the entries `where`."""
+    groups = section[where].groupby(["method", "batch_size"], sort=False)
+    return [Side(each, section) for _, each in groups if each["tokens_per_s"].notna().any()]
 
 
 def _fastest(sides: list[Side]) -> Side | None:
     return max(sides, key=lambda side: float(side.best["tokens_per_s"]), default=None)
 
 
-def _judged(ours: Side, theirs: Side, lines: Sequence[str]) -> Iterator[LineResult]:
+def _judged(ours: Side, theirs: Side) -> Iterator[tuple[str, str, str]]:
     for line, judge in LINES.items():
-        verdict = judge(ours, theirs) if line in lines else None
+        verdict = judge(ours, theirs)
         if verdict is not None:
-            yield LineResult(line, *verdict)
+            yield line, *verdict
+
+
+# A judge returns the state and why, or None where the line does not apply.
+_Verdict = tuple[str, str] | None
+
+
+def _same(ours: Side, theirs: Side, *columns: str, close: bool = False) -> tuple[str, str]:
+    """Compare the values of columns, which may be close instead of equal."""
+    missing = []
+    for column in columns:
+        values = ours.value(column), theirs.value(column)
+        if None in values:
+            missing.append(column)
+        elif values[0] != values[1] and not (close and _close(*values)):
+            return BROKEN, f"{column}: {_shown(values[0])} against {_shown(values[1])}"
+    return (UNKNOWN, f"{', '.join(missing)} missing") if missing else (HOLDS, "")
+
+
+def _outputs(ours: Side, theirs: Side) -> _Verdict:
+    """Compare the prompts, and the numbers of new tokens unless a near tie may change them."""
+    ties = ours.value("near_ties") or theirs.value("near_ties")
+    return _same(ours, theirs, "prompts", *([] if ties else ["new_tokens"]))
+
+
+def _verified(ours: Side, theirs: Side) -> _Verdict:
+    """Find a setting of each at which both verify equally many drafts a row and round."""
+    if not (ours.drafts and theirs.drafts):
+        return None
+    column = "verified_a_round"
+    if column not in ours.section:
+        return UNKNOWN, f"{column} missing"
+    both = [
+        side.entries.loc[side.entries["tokens_per_s"].notna(), column] for side in (ours, theirs)
+    ]
+    found = [sorted(set(values.dropna())) for values in both]
+    if any(_close(value, other) for value in found[0] for other in found[1]):
+        return HOLDS, ""
+    if any(values.isna().any() for values in both):
+        return UNKNOWN, f"{column} missing"
+    shown = [" / ".join(map(_shown, values)) for values in found]
+    return BROKEN, f"{column}: {shown[0]} against {shown[1]}"
+
+
+def _drafting(ours: Side, theirs: Side) -> _Verdict:
+    """Check that no time of drafting was left out."""
+    left_out = [side.value("uncounted_s") for side in (ours, theirs) if side.drafts]
+    if any(left_out):
+        values = [side.value("uncounted_s") if side.drafts else 0.0 for side in (ours, theirs)]
+        return BROKEN, f"uncounted_s: {_shown(values[0])} against {_shown(values[1])}"
+    if None in left_out:
+        return UNKNOWN, "uncounted_s missing"
+    return (HOLDS, "") if left_out else None
+
+
+def _in_flight(ours: Side, theirs: Side) -> _Verdict:
+    """Check that both keep equally many requests in flight: other B cannot be equal."""
+    verdict = _same(ours, theirs, "in_flight")
+    by_size = _same(ours, theirs, "batch_size")
+    return by_size if verdict[0] == UNKNOWN and by_size[0] == BROKEN else verdict
+
+
+def _devices(ours: Side, theirs: Side) -> _Verdict:
+    return _same(ours, theirs, "devices", "threads", *VERSIONS)
+
+
+def _memory(ours: Side, theirs: Side) -> _Verdict:
+    """Compare the peaks of memory. If they differ, say what the smaller one does with more."""
+    state, why = _same(ours, theirs, "memory_mb", close=True)
+    if state != BROKEN:
+        return state, why
+    less, more = sorted((ours, theirs), key=lambda side: float(side.value("memory_mb")))
+    section = less.section
+    larger = section[
+        (section["method"] == less.best["method"])
+        & (section["batch_size"] > less.best["batch_size"])
+        & (section["memory_mb"] <= more.value("memory_mb"))
+        & (section["tokens_per_s"] > less.best["tokens_per_s"])
+    ]
+    if larger.empty:
+        return state, why
+    best = larger.loc[larger["tokens_per_s"].idxmax()]
+    speeds = f"{best['tokens_per_s']:.0f} tokens/s instead of {less.best['tokens_per_s']:.0f}"
+    return state, f"{why}, in which {less.name} has room for B = {best['batch_size']}: {speeds}"
+
+
+def _training(ours: Side, theirs: Side) -> _Verdict:
+    """Check that the drafters are the same, or were trained equally long."""
+    if not (ours.drafts and theirs.drafts):
+        return None
+    if ours.best["drafter"] == theirs.best["drafter"]:
+        return HOLDS, ""
+    return _same(ours, theirs, "training_s", close=True)
+
+
+def _best_settings(ours: Side, theirs: Side) -> _Verdict:
+    """Check that each is at its own best K, found among the same K."""
+    tried = [side.tried for side in (ours, theirs) if side.drafts]
+    if not tried:
+        return None
+    if set(tried[0]) != set(tried[-1]):
+        return BROKEN, f"best of K = {', '.join(tried[0])} against {', '.join(tried[1])}"
+    return (UNKNOWN, f"K = {tried[0][0]} only") if len(tried[0]) == 1 else (HOLDS, "")
+
+
+def _close(one: float, other: float) -> bool:
+    return abs(one - other) <= CLOSE * max(abs(one), abs(other))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    return value if isinstance(value, str) else f"{value:.7g}"
+
+
+LINES: dict[str, Callable[[Side, Side], _Verdict]] = {
+    "outputs": _outputs,
+    "verified tokens": _verified,
+    "drafting time": _drafting,
+    "requests in flight": _in_flight,
+    "devices": _devices,
+    "memory": _memory,
+    "training": _training,
+    "best settings": _best_settings,
+}

@@ -12,7 +12,7 @@ from specviz.engine.drafters import Drafter
 from specviz.engine.models.pair import DTYPES
 from specviz.engine.options import Options
 from specviz.engine.strategies import Strategy
-from specviz.util.validate import is_one_of, require_int, require_list, require_str, short
+from specviz.util.validate import require_choice, require_int, require_list, require_str
 
 SYNTHETIC = "synthetic:rates=0.7/0.5/0.4/0.25/0.15"  # mean acceptance length 3 at K = 5
 STANDARD = (
@@ -32,10 +32,6 @@ STANDARD = (
 )
 DEPTHS: tuple[int | str, ...] = (3, 7, "auto")  # further K of the standard grids
 MAX_REPETITIONS = 10_000
-AXES = (
-    "strategies", "batch_sizes", "num_draft_tokens", "max_new_tokens", "prompt_tokens", "drafters",
-    "dtypes", "devices",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -89,8 +85,8 @@ class Grid:
     that is a number, and HF assisted generation runs at B = 1 only.
 
     Attributes:
-        strategies: names with options ("exspec:window=8"), strategies, or baselines
-            ("hf_generate", "hf_assisted", "openvino", "openvino_speculative").
+        strategies: names with options ("exspec:window=8", "hf_generate", "hf_assisted"),
+            strategies, or objects of a `Baseline` of your own.
         num_draft_tokens: K; words go to `generate` as they are.
         prompt_tokens: prompts are cut to so many of their last tokens; None: none is cut.
         drafters: names with options ("synthetic:rates=0.8/0.6") or drafters.
@@ -100,11 +96,7 @@ class Grid:
         ValueError: an axis is empty, or a value cannot be used.
     """
 
-    strategies: Sequence[str | Strategy | Baseline | Method] = (
-        "autoregressive",
-        "eqspec",
-        "inplace",
-    )
+    strategies: Sequence[str | Strategy | Baseline] = ("autoregressive", "eqspec", "inplace")
     batch_sizes: Sequence[int] = (1, 4, 8, 16)
     num_draft_tokens: Sequence[int | str] = (5,)
     max_new_tokens: Sequence[int] = (64,)
@@ -115,18 +107,11 @@ class Grid:
     repetitions: int = 3
 
     def __post_init__(self) -> None:
-        for name in AXES:
-            values = getattr(self, name)
-            require_list(name, values, "pass a list of one")
-        self._check_sizes()
-        for dtype in self.dtypes:
-            if dtype is not None and not is_one_of(dtype, DTYPES):
-                names = ", ".join(DTYPES)
-                raise ValueError(f"dtypes names {short(dtype)}, which is unknown; use {names}")
-        for i, device in enumerate(self.devices):
-            if device is not None:
-                require_str(f"devices[{i}]", device, "pass for instance 'cpu'")
+        for item in fields(self):
+            if item.name != "repetitions":
+                require_list(item.name, getattr(self, item.name), "pass a list of one")
         require_int("repetitions", self.repetitions, maximum=MAX_REPETITIONS)
+        self._check_values()
         labels = [each.label for each in self.methods]
         for name in labels:
             if labels.count(name) > 1:
@@ -137,15 +122,19 @@ class Grid:
                 "and numbers as K, and hf_assisted at B = 1 only; add another strategy, or B = 1"
             )
 
-    def _check_sizes(self) -> None:
+    def _check_values(self) -> None:
         for name in ("batch_sizes", "max_new_tokens", "prompt_tokens", "num_draft_tokens"):
             for i, value in enumerate(getattr(self, name)):
-                uncut = name == "prompt_tokens" and value is None
-                word = name == "num_draft_tokens" and isinstance(value, str)
-                if word:
+                if name == "num_draft_tokens" and isinstance(value, str):
                     Options(num_draft_tokens=value)  # refuses a word that generate does not take
-                elif not uncut:
+                elif name != "prompt_tokens" or value is not None:
                     require_int(f"{name}[{i}]", value)
+        for i, dtype in enumerate(self.dtypes):
+            if dtype is not None:
+                require_choice(f"dtypes[{i}]", dtype, DTYPES)
+        for i, device in enumerate(self.devices):
+            if device is not None:
+                require_str(f"devices[{i}]", device, "pass for instance 'cpu'")
 
     @cached_property
     def methods(self) -> list[Method]:
@@ -180,17 +169,15 @@ class Grid:
     def _ways(self, batch_size: int) -> Iterator[tuple[Method, Drafter | None, int | str]]:
         """Return (method, drafter, K): one of each method that does not draft."""
         for each in self.methods:
-            baseline = isinstance(each.how, Baseline)
             if not each.how.drafts:
                 yield each, None, 0
                 continue
+            baseline = isinstance(each.how, Baseline)
             if isinstance(each.how, Baseline) and each.how.alone and batch_size > 1:
                 continue
-            for drafter in self._proposers:
-                for k in self.num_draft_tokens:
-                    possible = drafter.name == "model" and not isinstance(k, str)
-                    if possible or not baseline:
-                        yield each, drafter, k
+            for drafter, k in product(self._proposers, self.num_draft_tokens):
+                if not baseline or (drafter.name == "model" and not isinstance(k, str)):
+                    yield each, drafter, k
 
 
 def standard(synthetic: str | Drafter = SYNTHETIC, **axes: Any) -> list[Grid]:

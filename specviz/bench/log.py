@@ -8,22 +8,17 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from specviz.util.files import as_write_error, make_folder
 
 Measurement = dict[str, Any]  # the cell, the repetition, and the outcome of one run
+DISCARD = "discard it (fresh=True, --fresh)"
 
 
 def cell_key(cell: Mapping[str, object]) -> str:
     """Return a cell's plain values as text, which are the same in memory and read from a log."""
     return json.dumps(cell, sort_keys=True)
-
-
-def key_of(measurement: Measurement) -> tuple[str, int]:
-    """Return what finds the run that made this measurement: its cell and repetition."""
-    return cell_key(measurement["cell"]), measurement["repetition"]
 
 
 class Log:
@@ -44,33 +39,32 @@ class Log:
             WriteError: it cannot be written.
         """
         self.path = path
-        self.measurements: list[Measurement] = []
         make_folder(path.parent)
         lines = []
         if path.is_file() and not fresh:
             lines = path.read_bytes().splitlines(keepends=True)
         whole = [line for line in lines if line.endswith(b"\n")]
-        if whole:
-            parsed = [self._parse(number, line) for number, line in enumerate(whole, 1)]
-            self._check(parsed[0], dict(conditions))
-            self.measurements = parsed[1:]
+        now = json.loads(json.dumps(conditions))  # as they are read back: tuples become lists
+        parsed = [self._parsed(number, line) for number, line in enumerate(whole, 1)]
+        before, *self.measurements = parsed or [now]
+        for name in [*now, *before]:
+            if before.get(name) != now.get(name):
+                raise ValueError(
+                    f"{path} was begun with {name}={json.dumps(before.get(name)):.80}, and now it "
+                    f"is {json.dumps(now.get(name)):.80}; go on as it was begun, or {DISCARD}"
+                )
         with as_write_error(path):
             # Unbuffered: what a kill leaves is what was written, line by line.
             self._file = path.open("r+b" if whole else "wb", buffering=0)
             self._file.truncate(sum(map(len, whole)))
             self._file.seek(0, os.SEEK_END)
         if not whole:
-            self._write(dict(conditions))
+            self._write(now)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def add(self, measurement: Measurement) -> None:
@@ -89,7 +83,7 @@ class Log:
                 content = content[self._file.write(content) :]
             os.fsync(self._file.fileno())
 
-    def _parse(self, number: int, line: bytes) -> Measurement:
+    def _parsed(self, number: int, line: bytes) -> Measurement:
         try:
             measurement = json.loads(line)
         except ValueError:
@@ -97,21 +91,6 @@ class Log:
         if not isinstance(measurement, dict):
             raise ValueError(
                 f"line {number} of {self.path} must be a JSON object of a benchmark; "
-                "delete the file, or discard it (fresh=True, --fresh)"
+                f"delete the file, or {DISCARD}"
             )
         return measurement
-
-    def _check(self, before: Measurement, now: Measurement) -> None:
-        now = json.loads(json.dumps(now))  # as they are read back: tuples become lists
-        for name in [*now, *before]:
-            if before.get(name) != now.get(name):
-                raise ValueError(
-                    f"{self.path} was begun with {name}={_short(before.get(name))}, "
-                    f"and now it is {_short(now.get(name))}; "
-                    "go on as it was begun, or discard it (fresh=True, --fresh)"
-                )
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -14,7 +14,7 @@ from specviz.engine.names import parse
 from specviz.engine.registry import changed, make
 from specviz.engine.selectors import SELECTORS, Selector
 from specviz.engine.strategies import STRATEGIES, Strategy
-from specviz.util.validate import short
+from specviz.util.validate import require_str, short
 
 # The arguments of `generate` that neither an axis of the grid nor the benchmark itself decides on.
 GENERATE_OPTIONS = {"compile", "deterministic", "graphs", "selector"}
@@ -36,31 +36,23 @@ class Method:
 
 
 def method(entry: object) -> Method:
-    """Return the method that an entry of a grid names: text, a strategy, a baseline or a method.
+    """Return the method that an entry of a grid names: text, a strategy or a baseline.
 
     Raises:
         ValueError: the name or an option is unknown, or a value cannot be used.
     """
-    if isinstance(entry, Method):
-        return entry
     if isinstance(entry, Strategy | Baseline):
         return Method(label(entry), entry)
-    if not isinstance(entry, str):
-        raise ValueError(
-            f"strategies must hold strategies, got {short(entry)}; "
-            "pass a name, or an object from specviz.strategy()"
-        )
-    name, options = parse(entry)
+    name, options = parse(_text_of("strategies", entry))
     known: dict[str, type[Any]] = {**STRATEGIES, **BASELINES}
     of_generate = {}
-    of_method = {}
-    for option, value in options.items():
-        if name in STRATEGIES and option in GENERATE_OPTIONS:
-            of_generate[option] = verifier(value) if option == "selector" else value
-        else:
-            of_method[option] = value
-    how = make("strategy", known, name, of_method)
-    return Method(label(how, options), how, tuple(of_generate.items()))
+    for option in GENERATE_OPTIONS & options.keys() if name in STRATEGIES else ():
+        of_generate[option] = options[option]
+    how = make("strategy", known, name, {k: v for k, v in options.items() if k not in of_generate})
+    shown = label(how, options)
+    if "selector" in of_generate:
+        of_generate["selector"] = verifier(of_generate["selector"])
+    return Method(shown, how, tuple(sorted(of_generate.items())))
 
 
 def proposer(entry: object) -> Drafter:
@@ -71,13 +63,7 @@ def proposer(entry: object) -> Drafter:
     """
     if isinstance(entry, Drafter):
         return entry
-    if not isinstance(entry, str):
-        raise ValueError(
-            f"drafters must hold drafters, got {short(entry)}; "
-            "pass a name, or an object from specviz.drafter()"
-        )
-    name, options = parse(entry)
-    return make("drafter", DRAFTERS, name, options)
+    return make("drafter", DRAFTERS, *parse(_text_of("drafters", entry)))
 
 
 def verifier(entry: object) -> Selector:
@@ -86,13 +72,9 @@ def verifier(entry: object) -> Selector:
     Raises:
         ValueError: the name or an option is unknown, or a value cannot be used.
     """
-    if not isinstance(entry, str):
-        raise ValueError(
-            f"selector must be a name, got {short(entry)}; write for instance tetris+extra=2"
-        )
-    name, *rest = entry.split("+")
-    _, options = parse(f"{name}:{','.join(rest)}")
-    return make("selector", SELECTORS, name, options)
+    remedy = "write for instance tetris+extra=2"
+    name, *options = require_str("selector", entry, remedy).split("+")
+    return make("selector", SELECTORS, *parse(f"{name}:{','.join(options)}"))
 
 
 def label(how: Strategy | Baseline | Drafter, options: Mapping[str, object] | None = None) -> str:
@@ -105,11 +87,17 @@ def label(how: Strategy | Baseline | Drafter, options: Mapping[str, object] | No
     return f"{how.name}:{','.join(shown)}" if shown else how.name
 
 
+def _text_of(axis: str, entry: object) -> str:
+    if isinstance(entry, str):
+        return entry
+    raise ValueError(
+        f"{axis} must hold {axis}, got {short(entry)}; pass a name, or an object made by specviz"
+    )
+
+
 def _text(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, list | tuple):
         return "/".join(map(_text, value))
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

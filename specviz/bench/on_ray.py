@@ -6,7 +6,7 @@ benchmark runs on it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,10 +14,18 @@ from typing import Any
 
 import torch
 
-from specviz.bench.cells import measure, memory_of, warm_up
+from specviz.bench.cells import (
+    Outcome,
+    SharedWork,
+    failed,
+    measure,
+    reference_of,
+    stamp,
+    warm_up,
+    with_memory,
+)
 from specviz.bench.grid import Cell
-from specviz.bench.jobs import Job, Setting
-from specviz.bench.outcome import Outcome, SharedWork, failed, reference_of, stamp
+from specviz.bench.running import Job, Outcomes, Setting
 from specviz.engine.models.pair import Pair
 from specviz.generation.result import Result
 from specviz.util.validate import require_int, require_str
@@ -36,9 +44,7 @@ class OnRay:
         cpus: CPUs of a cell; None: all of a node for a cell on the CPU, so that no other cell
             disturbs it, and one for a cell on GPUs.
 
-    Raises:
-        ImportError: Ray is not installed.
-        ValueError: a number is below 1.
+    Raises ImportError if Ray is not installed, ValueError for a number below 1.
     """
 
     address: str | None = None
@@ -56,22 +62,19 @@ class OnRay:
                 '--ray needs Ray, which is not installed; run: pip install "specviz[ray]"'
             )
 
-    def __call__(self, setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
+    def __call__(self, setting: Setting, jobs: Sequence[Job]) -> Outcomes:
         """Run the jobs; yield their outcomes as their cells end.
 
         Raises:
-            ValueError: a device is named that Ray would have to choose. Later, with the outcomes:
-                what models, prompts and references raise, ConnectionError without a cluster at the
-                address, and an error of Ray if all workers died over a reference.
+            ValueError: a device is named that Ray would have to choose.
+            Exception: what models, prompts and references raise, ConnectionError without a
+                cluster at the address, and an error of Ray if all workers died over a reference.
         """
         for device in sorted({job.cell.device or "" for job in jobs}):
             if device.startswith("cuda:"):
                 raise ValueError(
                     f"device={device!r} names one GPU, but Ray assigns them; pass device='cuda'"
                 )
-        return self._run(setting, jobs)
-
-    def _run(self, setting: Setting, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
         ray: Any = import_module("ray")
         started = not ray.is_initialized()
         if started:
@@ -83,9 +86,7 @@ class OnRay:
             if started:
                 ray.shutdown()
 
-    def _outcomes(
-        self, ray: Any, setting: Setting, jobs: Sequence[Job]
-    ) -> Iterator[tuple[Job, Outcome]]:
+    def _outcomes(self, ray: Any, setting: Setting, jobs: Sequence[Job]) -> Outcomes:
         shared = ray.put(setting)
         references: dict[object, Any] = {}
         waiting = {}
@@ -123,10 +124,18 @@ class OnRay:
         return {"num_cpus": self.cpus or smallest, "max_retries": RETRIES}
 
 
+def _loaded(setting: Setting, cell: Cell, place: dict[str, Any]) -> tuple[Pair, list[list[int]]]:
+    """Load the pair in a task, with the threads that it may use; return it with the prompts."""
+    on_gpu = "num_gpus" in place
+    if not on_gpu:
+        torch.set_num_threads(place["num_cpus"])
+    pair = setting.sources[cell.pair].load("cuda" if on_gpu else cell.device, cell.dtype)
+    return pair, setting.prompt_ids(cell, pair)
+
+
 def _reference(setting: Setting, cell: Cell, place: dict[str, Any]) -> tuple[Result, int]:
     """Decode each prompt alone with the target, in a task; return that and how many there are."""
-    pair = _load(setting, cell, place)
-    ids = setting.prompt_ids(cell, pair)
+    pair, ids = _loaded(setting, cell, place)
     return reference_of(pair, ids, cell.max_new_tokens), len(ids)
 
 
@@ -138,21 +147,10 @@ def _measure(
     place: dict[str, Any],
 ) -> list[Outcome]:
     """Measure the repetitions of a cell in a task, up to the first that failed."""
-    pair = _load(setting, cell, place)
-    work = SharedWork(pair, setting.prompt_ids(cell, pair), reference[0])
+    work = SharedWork(*_loaded(setting, cell, place), reference[0])
     warmed = warm_up(work, cell)
-    outcomes = []
-    for _ in range(repetitions):
+    outcomes: list[Outcome] = []
+    while len(outcomes) < repetitions and not (outcomes and outcomes[-1]["failure"]):
         outcome = measure(work, cell, recording=setting.recording)
-        outcomes.append(outcome | {"memory_mb": memory_of(cell, warmed, outcome)})
-        if outcome["failure"]:
-            break
+        outcomes.append(with_memory(outcome, cell, warmed))
     return outcomes
-
-
-def _load(setting: Setting, cell: Cell, place: dict[str, Any]) -> Pair:
-    source = setting.sources[cell.pair]
-    if "num_gpus" in place:
-        return source.load("cuda", cell.dtype)
-    torch.set_num_threads(place["num_cpus"])
-    return source.load(cell.device, cell.dtype)

@@ -1,13 +1,11 @@
 """What a cell uses besides time: memory, devices, requests in flight, and its drafter's training.
 
-Two methods are compared at equal work only if these are equal, too; see `equal_work`.
+Two methods are compared at equal work only if these are equal, too; see `check`.
 """
 
-from types import TracebackType
 from typing import Any, Self
 
 import torch
-from torch import nn
 
 from specviz.bench.baselines import Baseline
 from specviz.bench.grid import Cell
@@ -31,19 +29,20 @@ class MemoryMeter:
 
     def __init__(self, pair: Pair, cell: Cell) -> None:
         self.peak_mb: float | None = None
-        self._weights = weight_bytes([pair.target, *drafting_modules(pair, cell)])
-        self._gpus = sorted(device.index or 0 for device in places(pair) if device.type == "cuda")
-        self._before = 0
-        self._watch: PeakMeter | None = None
         how = cell.method.how
-        self._known = not isinstance(how, Baseline) or how.on_torch
-        if self._known and pair.device.type == "cpu":
+        drafting = drafting_modules(pair, cell)
+        self._weights = PeakMeter([pair.target, *drafting]).weight_bytes
+        self._gpus: list[int] = []
+        self._watch: PeakMeter | None = None
+        if isinstance(how, Baseline) and not how.on_torch:
+            return
+        self._gpus = sorted(device.index or 0 for device in places(pair) if device.type == "cuda")
+        if pair.device.type == "cpu":
             # The weights of a draft that the method does not use are not its memory.
-            models = {id(model): model for model in (pair.target, pair.draft)}
-            models |= {id(model): model for model in drafting_modules(pair, cell)}
-            self._watch = PeakMeter(list(models.values()))
+            self._watch = PeakMeter([pair.target, pair.draft, *drafting])
 
     def __enter__(self) -> Self:
+        self._before = 0
         for gpu in self._gpus:
             torch.cuda.reset_peak_memory_stats(gpu)
             self._before += torch.cuda.memory_allocated(gpu)
@@ -51,17 +50,9 @@ class MemoryMeter:
             self._watch.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if self._watch is not None:
             self._watch.__exit__(kind, error, trace)
-        if error is not None or not self._known:
-            return
-        if self._watch is not None:
             self.peak_mb = (self._watch.peak_bytes + self._weights) / MB
         elif self._gpus:
             most = sum(torch.cuda.max_memory_allocated(gpu) for gpu in self._gpus)
@@ -74,7 +65,7 @@ def use_of(pair: Pair, cell: Cell, result: Result) -> dict[str, float | None]:
     verified_a_round: drafts that the target verified, a row and round; None for a baseline that
     drafts, which cannot be observed inside. in_flight: requests that were begun and had not ended,
     at most. devices: on which the weights of its models lie. training_s: of the weights that draft;
-    None where their files do not say.
+    0 without any, None where their files do not say.
     """
     how = cell.method.how
     verified: float | None = None
@@ -84,25 +75,14 @@ def use_of(pair: Pair, cell: Cell, result: Result) -> dict[str, float | None]:
     elif not how.drafts:
         verified = 0.0
     batch_size = int(result.meta["batch_size"])  # the run's own: it may have been lowered
-    in_flight = requests_in_flight(cell, batch_size, len(result.tokens))
+    drafting = drafting_modules(pair, cell)
+    trained: list[Any] = [getattr(module, "training_s", None) for module in drafting]
     return {
         "verified_a_round": verified,
-        "in_flight": float(in_flight),
-        "devices": float(len(places(pair, drafting_modules(pair, cell)))),
-        "training_s": training_seconds(drafting_modules(pair, cell)),
+        "in_flight": float(how.capacity(batch_size, len(result.tokens))),
+        "devices": float(len(places(pair, drafting))),
+        "training_s": None if None in trained else sum(trained, 0.0),
     }
-
-
-def requests_in_flight(cell: Cell, batch_size: int, prompts: int) -> int:
-    """Return how many requests the cell has begun and not ended, at most: a pool's, if it has one.
-
-    Raises:
-        ValueError: the strategy cannot run with this batch size.
-    """
-    how = cell.method.how
-    if isinstance(how, Baseline):
-        return min(1 if how.alone else batch_size, prompts)
-    return how.capacity(batch_size, prompts)
 
 
 def drafting_modules(pair: Pair, cell: Cell) -> list[Any]:
@@ -112,31 +92,7 @@ def drafting_modules(pair: Pair, cell: Cell) -> list[Any]:
     return [pair.draft] if cell.method.how.drafts else []
 
 
-def training_seconds(modules: list[Any]) -> float | None:
-    """Return how long the modules were trained: 0 without any, None where one does not say."""
-    seconds = 0.0
-    for module in modules:
-        own = getattr(module, "training_s", None)
-        if own is None:
-            return None
-        seconds += own
-    return seconds
-
-
-def weight_bytes(modules: list[nn.Module]) -> int:
-    """Return the bytes of the modules' weights, shared ones counted once."""
-    storages = {}
-    for module in modules:
-        for tensor in [*module.parameters(), *module.buffers()]:
-            storage = tensor.untyped_storage()
-            storages[storage._cdata] = storage.nbytes()
-    return sum(storages.values())
-
-
 def places(pair: Pair, drafting: list[Any] | None = None) -> set[torch.device]:
     """Return the devices on which the weights of the target and of `drafting` lie."""
-    return {
-        parameter.device
-        for module in [pair.target, *(drafting or [])]
-        for parameter in module.parameters()
-    }
+    modules = [pair.target, *(drafting or [])]
+    return {parameter.device for module in modules for parameter in module.parameters()}

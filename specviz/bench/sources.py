@@ -20,7 +20,7 @@ from specviz.engine.models.places import check_places, find_device
 from specviz.engine.names import head_folders
 from specviz.engine.requests import Prompt, make_requests
 from specviz.util.files import is_file
-from specviz.util.validate import require_choice, require_kind, require_path, require_str
+from specviz.util.validate import require_kind, require_path, require_str
 
 DRAWN_TOKENS = 128  # of a random prompt
 DRAWN_PROMPTS = 32
@@ -77,7 +77,7 @@ class ShapePair:
     name: str
 
     def __post_init__(self) -> None:
-        named_pair(self.name)  # raises for an unknown name
+        named_pair(self.name)  # refuses an unknown name
 
     @property
     def label(self) -> str:
@@ -88,7 +88,11 @@ class ShapePair:
         find_device(device)
 
     def load(self, device: str | None, dtype: str | None) -> Pair:
-        return build_shape_pair(self.name, device, dtype)
+        """Make the pair on the device, in bfloat16 by default. It has no tokenizer and no EOS."""
+        where = find_device(device)
+        kind = DTYPES[dtype or "bfloat16"]
+        shape = SHAPES[self.name]
+        return Pair(*(random_model(shape[role], where, kind) for role in ("target", "draft")))
 
 
 @dataclass(frozen=True)
@@ -107,43 +111,19 @@ class LoadedPair:
         own_device = str(self.pair.device)
         own_dtype = str(self.pair.target.dtype).removeprefix("torch.")
         # "cuda" also names "cuda:0".
-        if device not in (None, own_device, own_device.partition(":")[0]):
-            raise ValueError(
-                f"device={device!r} is not that of the pair, which is in memory in {own_device}; "
-                "leave devices out"
-            )
-        if dtype not in (None, own_dtype):
-            raise ValueError(
-                f"dtype={dtype!r} is not that of the pair, which is in memory in {own_dtype}; "
-                "leave dtypes out"
-            )
+        asked = {"device": (device, own_device), "dtype": (dtype, own_dtype)}
+        for name, (given, own) in asked.items():
+            if given not in (None, own, own.partition(":")[0]):
+                raise ValueError(
+                    f"{name}={given!r} is not that of the pair, which is in memory in {own}; "
+                    f"leave {name}s out"
+                )
 
     def load(self, device: str | None, dtype: str | None) -> Pair:
         return self.pair
 
 
 PairSource = StoredPair | ShapePair | LoadedPair
-
-
-def build_shape_pair(name: str, device: str | None = None, dtype: str | None = None) -> Pair:
-    """Return the pair `SHAPES[name]` with random weights, made on the device.
-
-    It has no tokenizer and no EOS. See `random_model` for what it writes.
-
-    Args:
-        dtype: None: bfloat16.
-
-    Raises:
-        ValueError: the name, the device or the dtype is unknown.
-    """
-    named_pair(name)
-    if dtype is not None:
-        require_choice("dtype", dtype, DTYPES)
-    where = find_device(device)
-    kind = DTYPES[dtype or "bfloat16"]
-    target = random_model(SHAPES[name]["target"], where, kind)
-    draft = random_model(SHAPES[name]["draft"], where, kind)
-    return Pair(target, draft)
 
 
 def random_model(

@@ -1,19 +1,34 @@
-"""From measurements to the table of a benchmark, and to short tables to read. Runs nothing."""
+"""The table of a benchmark: made from measurements, read from a file, and shortened to be read."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from specviz.bench.log import Measurement, cell_key
-from specviz.util.validate import short
+from specviz.util.files import is_file
+from specviz.util.validate import quoted_path, require_path, short
 
 # Cells that are equal in these columns are compared with each other.
 WHERE = ["pair", "device", "dtype", "max_new_tokens", "prompt_tokens"]
 WHAT = ["batch_size", "strategy", "drafter", "num_draft_tokens"]
-# What a method uses besides time, by which `equal_work` judges comparisons.
+REQUIRED = [*WHERE, *WHAT, "tokens_per_s"]
+# What a method uses besides time, by which `check` judges comparisons.
 USED = ["verified_a_round", "uncounted_s", "in_flight", "devices", "memory_mb", "training_s"]
 VERSIONS = ["specviz", "torch", "transformers", "python"]
+_TIMES = ["round_ms", "draft_ms", "sync_share", "recorded_tokens_per_s"]
+# Columns of integers, and of other numbers that a file may lack.
+_COUNTS = ("max_new_tokens", "batch_size")
+_NUMBERS = (
+    "prompt_tokens", "exact_match", "near_ties", "mean_acceptance_length", "rounds", "new_tokens",
+    "tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "repetitions",
+    "ratio_to_autoregressive", "ratio_to_autoregressive_low", "ratio_to_autoregressive_high",
+    "ratio_to_hf_assisted", *_TIMES, "prompts", "threads", *USED,
+)  # fmt: skip
+_LARGEST = 2.0**53  # up to it a float holds every int
 
 
 def make_table(measurements: Sequence[Measurement]) -> pd.DataFrame:
@@ -32,19 +47,18 @@ def make_table(measurements: Sequence[Measurement]) -> pd.DataFrame:
     `specviz.bench.resources`); failure (why a cell has no speed); prompts; threads; versions;
     created (the last repetition's date).
     """
-    cells: dict[str, list[Measurement]] = {}
+    cells: dict[str, list[Measurement]] = defaultdict(list)
     for measurement in measurements:
-        cells.setdefault(cell_key(measurement["cell"]), []).append(measurement)
+        cells[cell_key(measurement["cell"])].append(measurement)
     autoregressive: dict[object, pd.Series] = {}
-    assisted: dict[object, list[pd.Series]] = {}  # at any B
+    assisted: dict[object, list[pd.Series]] = defaultdict(list)  # at any B
     for runs in cells.values():
         cell = runs[0]["cell"]
-        where = _where(runs)
         speeds = _speeds(runs)
         if cell["strategy"] == "autoregressive":
-            autoregressive[where, cell["batch_size"]] = speeds
+            autoregressive[_where(runs), cell["batch_size"]] = speeds
         if cell["strategy"].startswith("hf_assisted") and len(speeds):
-            assisted.setdefault(where, []).append(speeds)
+            assisted[_where(runs)].append(speeds)
     nothing = pd.Series(dtype=float)
     entries = []
     for runs in cells.values():
@@ -74,19 +88,18 @@ def _entry(
     runs: Sequence[Measurement], autoregressive: pd.Series, assisted: pd.Series
 ) -> dict[str, Any]:
     """Make one cell's entry. `autoregressive`, `assisted`: speeds by repetition to divide by."""
-    cell = runs[0]["cell"]
     last = runs[-1]
-    failures = [run for run in runs if run["failure"]]
-    shown = failures[0] if failures else last
+    shown = next((run for run in runs if run["failure"]), last)
+    known = pd.DataFrame(runs)
     speeds = _speeds(runs)
     # By repetition, so that a machine that slows down for a while leaves the ratio as it is. Of a
     # repetition that one of the two lacks there is none.
     ratios = speeds / autoregressive
     entry = dict(zip(WHERE, _where(runs), strict=True))
-    entry |= {name: cell[name] for name in WHAT}
+    entry |= {name: runs[0]["cell"][name] for name in WHAT}
     entry |= {
-        "exact_match": _known(runs, "exact_match").min(),
-        "near_ties": _known(runs, "near_ties").max(),
+        "exact_match": _numbers(known, "exact_match").min(),
+        "near_ties": _numbers(known, "near_ties").max(),
         "mean_acceptance_length": shown["mean_acceptance_length"],
         "rounds": shown["rounds"],
         "new_tokens": shown["new_tokens"],
@@ -99,28 +112,26 @@ def _entry(
         "ratio_to_autoregressive_high": ratios.max(),
         "ratio_to_hf_assisted": (speeds / assisted).median(),
     }
-    for name in ("round_ms", "draft_ms", "sync_share", "recorded_tokens_per_s"):
+    for name in _TIMES:
         if name in last:
-            entry[name] = float("nan") if failures else _known(runs, name).median()
-    for name in USED:
-        entry[name] = _known(runs, name).median()
+            entry[name] = math.nan if shown["failure"] else _numbers(known, name).median()
+    entry |= {name: _numbers(known, name).median() for name in USED}
     entry["failure"] = shown["failure"]
     return entry | {name: last[name] for name in ("prompts", "threads", *VERSIONS, "created")}
 
 
-def _known(measurements: Sequence[Measurement], name: str) -> pd.Series:
-    values = [each[name] for each in measurements if each.get(name) is not None]
-    return pd.Series(values, dtype=float)
+def _numbers(known: pd.DataFrame, name: str) -> pd.Series:
+    return known[name].astype(float) if name in known else pd.Series(dtype=float)
 
 
 def conditions(measurements: Sequence[Measurement], **settings: object) -> dict[str, object]:
     """Return what was measured on and with: one value if all agree, else a list, and `settings`."""
-    cells = [measurement["cell"] for measurement in measurements]
     found: dict[str, object] = {"device": _common(measurements, "device_name")}
     for name in ("dtype", "target", "draft", "prompts", "threads"):
         found[name] = _common(measurements, name)
     found["versions"] = {name: _common(measurements, name) for name in VERSIONS}
     found["created"] = max(measurement["created"] for measurement in measurements)
+    cells = [measurement["cell"] for measurement in measurements]
     for name in ("num_draft_tokens", "max_new_tokens", "batch_size"):
         used = [cell for cell in cells if cell[name] != 0]  # K = 0: the method does not draft
         found[name] = _common(used, name)
@@ -133,16 +144,22 @@ def _common(entries: Sequence[Mapping[str, Any]], name: str) -> object:
     return different[0] if len(different) == 1 else different or None
 
 
-def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+def check_table(table: object, name: str = "table") -> None:
+    """Raise ValueError unless this is a table of `make_table`, or a part of one."""
+    if not isinstance(table, pd.DataFrame) or not set(REQUIRED) <= set(table.columns):
+        raise ValueError(
+            f"{name} must be a table of a benchmark, got {short(table)}; "
+            "pass what run_bench returned, or a section of it"
+        )
+
+
+def sections(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Return a heading and the entries of each pair, device, dtype and length.
 
     Raises ValueError if `table` is not that of a benchmark.
     """
     check_table(table)
-    return _sections(table)
-
-
-def _sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    found = []
     for _, section in table.groupby(WHERE, sort=False, dropna=False):
         first = section.iloc[0]
         heading = (
@@ -151,16 +168,8 @@ def _sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         )
         if not pd.isna(first["prompt_tokens"]):
             heading += f", prompts of at most {first['prompt_tokens']} tokens"
-        yield heading, section
-
-
-def check_table(table: object, name: str = "table") -> None:
-    """Raise ValueError unless this is a table of `make_table`, or a part of one."""
-    if not isinstance(table, pd.DataFrame) or not {*WHERE, "tokens_per_s"} <= set(table.columns):
-        raise ValueError(
-            f"{name} must be a table of a benchmark, got {short(table)}; "
-            "pass what run_bench returned, or a section of it"
-        )
+        found.append((heading, section))
+    return found
 
 
 def names(section: pd.DataFrame) -> pd.Series:
@@ -168,13 +177,9 @@ def names(section: pd.DataFrame) -> pd.Series:
 
     A name is the strategy, with K and the drafter where they are not the section's first.
     """
-    usual_k: object = 0
-    usual_drafter = "none"
     drafting = section[section["drafter"] != "none"]
-    if len(drafting):
-        usual_k = drafting["num_draft_tokens"].iloc[0]
-        usual_drafter = drafting["drafter"].iloc[0]
-
+    usual_k = next(iter(drafting["num_draft_tokens"]), None)
+    usual_drafter = next(iter(drafting["drafter"]), None)
     found = []
     for entry in section.itertuples():
         name = str(entry.strategy)
@@ -194,3 +199,81 @@ def failures(table: pd.DataFrame) -> list[str]:
             if entry.failure:
                 found.append(f"{name}, B = {entry.batch_size} ({heading}): {entry.failure}")
     return found
+
+
+def readable(section: pd.DataFrame) -> str:
+    """Return a section as a Markdown table of tokens/s and ratios, method by B."""
+    check_table(section, "section")
+    sizes = sorted(section["batch_size"].unique())
+    speeds: dict[str, dict[int, str]] = defaultdict(dict)
+    for name, entry in zip(names(section), section.itertuples(), strict=True):
+        speed = "failed" if pd.isna(entry.tokens_per_s) else f"{entry.tokens_per_s:.0f}"
+        if not pd.isna(entry.ratio_to_autoregressive):
+            speed += f" ({entry.ratio_to_autoregressive:.2f})"
+        speeds[name][entry.batch_size] = speed
+    heading = " | ".join(f"B = {size}" for size in sizes)
+    lines = [f"| tokens/s (ratio to `autoregressive`) | {heading} |"]
+    lines.append("|---" * (len(sizes) + 1) + "|")
+    for name, by_size in speeds.items():
+        method, comma, rest = name.partition(", ")
+        cells = " | ".join(by_size.get(size, "-") for size in sizes)
+        lines.append(f"| `{method}`{comma}{rest} | {cells} |")
+    return "\n".join(lines)
+
+
+def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Return the table in a CSV file that `specviz bench` wrote, or one with the same columns.
+
+    Columns beside the pair's, the cell's and tokens_per_s may be missing.
+
+    Args:
+        path: the file, or a folder with a bench.csv.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a column is missing, or a value is not one of its column's kind.
+    """
+    place = require_path("path", path)
+    place = place / "bench.csv" if is_file(place / "bench.csv") else place
+    remedy = "pass the bench.csv of a benchmark"
+    if not is_file(place):
+        raise FileNotFoundError(
+            f"path={quoted_path(place)} must be a file, or a folder with a bench.csv; {remedy}"
+        )
+    try:
+        # As text first: pandas would guess another type for each file.
+        table = pd.read_csv(place, dtype=str, keep_default_na=False)
+    except ValueError as error:  # pandas' own errors are among them
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{quoted_path(place)} cannot be read as CSV ({reason}); {remedy}"
+        ) from None
+    missing = [name for name in REQUIRED if name not in table]
+    if missing:
+        raise ValueError(
+            f"{quoted_path(place)} must be the table of a benchmark, but it has no column "
+            f"{missing[0]}; {remedy}"
+        )
+    for name in table.columns.intersection([*_COUNTS, *_NUMBERS]):
+        table[name] = _numeric(table[name])
+    # An empty text of another column stands for a value that is not known.
+    for name in table.columns.difference([*REQUIRED, *_NUMBERS, "failure"]):
+        table[name] = table[name].replace("", None)
+    return table.astype(dict.fromkeys(_COUNTS, "int64") | {"prompt_tokens": "Int64"})
+
+
+def _numeric(texts: pd.Series) -> pd.Series:
+    """Return the numbers of a column, NaN where it is empty."""
+    name = str(texts.name)
+    whole = name in (*_COUNTS, "prompt_tokens")
+    values = pd.to_numeric(texts, errors="coerce").astype(float)
+    fits = values.between(1 if whole else 0, _LARGEST) & (not whole or values % 1 == 0)
+    fits |= (texts == "") & (name not in _COUNTS)
+    if not fits.all():
+        line = int(fits.argmin())
+        kind = "an int >= 1" if whole else "a number >= 0"
+        raise ValueError(
+            f"line {line + 2}: {name} must be {kind}, got {short(texts[line])}; "
+            "write the benchmark's table again"
+        )
+    return values

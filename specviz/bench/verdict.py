@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from specviz.bench.outcome import per_round
+from specviz.bench.cells import per_round
 from specviz.engine.drafters import Drafter
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
@@ -19,9 +19,6 @@ from specviz.util.validate import require_int, require_ints, require_list
 MAX_BATCH_SIZE = 4096
 MAX_REPETITIONS = 1000
 FEWEST_PROMPTS = 4  # of one prompt alone, the text decides
-PAYS = "pays"
-LOSES = "loses"
-UNCLEAR = "too close to tell"
 
 
 def pays(
@@ -66,45 +63,35 @@ def pays(
     drafted = {"strategy": strategy, "drafter": drafter, "num_draft_tokens": num_draft_tokens}
     # The drafted run comes first: it refuses what cannot be used before any model runs.
     ways: list[dict[str, Any]] = [common | drafted, common | {"strategy": "autoregressive"}]
-    return pd.DataFrame(
-        [
-            _entry(pair, prompts[: max(size, FEWEST_PROMPTS)], size, ways, repetitions)
-            for size in batch_sizes
-        ]
-    )
-
-
-def _entry(
-    pair: Pair,
-    prompts: Sequence[Prompt],
-    batch_size: int,
-    ways: Sequence[dict[str, Any]],
-    repetitions: int,
-) -> dict[str, Any]:
-    """Make the entry of one B. The first repetition warms up and is not counted."""
-    times = []
-    speeds = []
-    for _ in range(repetitions + 1):
-        runs = [generate(pair, prompts, batch_size=batch_size, **way) for way in ways]
-        times.append([per_round(run)["round_ms"] for run in runs])
-        speeds.append([float(run.summary["tokens_per_s"].iloc[0]) for run in runs])
-        gain = float(runs[0].summary["mean_acceptance_length"].iloc[0])
-    round_ms, step_ms = pd.DataFrame(times[1:]).median()
-    ratios = pd.Series([ours / plain for ours, plain in speeds[1:]])
-    return {
-        "batch_size": batch_size,
-        "step_ms": step_ms,
-        "round_ms": round_ms,
-        "price": round_ms / step_ms,
-        "gain": gain,
-        "ratio": ratios.median(),
-        "ratio_low": ratios.min(),
-        "ratio_high": ratios.max(),
-        "verdict": _verdict(ratios),
-    }
+    entries = []
+    for size in batch_sizes:
+        taken = prompts[: max(size, FEWEST_PROMPTS)]
+        times = []
+        ratios = []
+        for _ in range(repetitions + 1):
+            runs = [generate(pair, taken, batch_size=size, **way) for way in ways]
+            times.append([per_round(run)["round_ms"] for run in runs])
+            speeds = [float(run.summary["tokens_per_s"].iloc[0]) for run in runs]
+            ratios.append(speeds[0] / speeds[1])
+        round_ms, step_ms = pd.DataFrame(times[1:]).median()  # the first repetition warms up
+        measured = pd.Series(ratios[1:])
+        entries.append(
+            {
+                "batch_size": size,
+                "step_ms": step_ms,
+                "round_ms": round_ms,
+                "price": round_ms / step_ms,
+                "gain": float(runs[0].summary["mean_acceptance_length"].iloc[0]),
+                "ratio": measured.median(),
+                "ratio_low": measured.min(),
+                "ratio_high": measured.max(),
+                "verdict": _verdict(measured),
+            }
+        )
+    return pd.DataFrame(entries)
 
 
 def _verdict(ratios: pd.Series) -> str:
     if ratios.min() > 1:
-        return PAYS
-    return LOSES if ratios.max() < 1 else UNCLEAR
+        return "pays"
+    return "loses" if ratios.max() < 1 else "too close to tell"

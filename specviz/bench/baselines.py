@@ -1,20 +1,103 @@
-"""Greedy decoding by transformers, plain and assisted.
+"""What the strategies are measured against: greedy decoding by transformers, plain and assisted.
 
-Contract: uses `generate` of transformers, and nothing of the loop.
+Baselines go from the ids of prompts to the ids that they write, and use nothing of the loop.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from transformers.utils import logging
 
-from specviz.bench.baselines.base import Baseline, Prompts, Written, cut
 from specviz.engine.models.pair import Pair
+from specviz.generation.interleave import Steps
 from specviz.util.validate import is_share, short
+
+Prompts = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a baseline wrote.
+
+    Attributes:
+        tokens: the new ones of each prompt, up to and with EOS.
+        forwards: of the target.
+        row_forwards: the same, counted once for each row that took part.
+    """
+
+    tokens: list[list[int]]
+    forwards: int
+    row_forwards: int
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A way to decode that is not a strategy of specviz. Subclass it and pass an object to `Grid`.
+
+    Attributes:
+        name: in tables.
+        drafts: whether it uses K.
+        alone: whether it decodes at batch 1 only.
+        on_torch: whether it computes with torch, so that its memory can be watched.
+    """
+
+    name: ClassVar[str] = ""
+    drafts: ClassVar[bool] = False
+    alone: ClassVar[bool] = False
+    on_torch: ClassVar[bool] = True
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options that it was made with, by name."""
+        return asdict(self)
+
+    def capacity(self, batch_size: int, prompts: int) -> int:
+        """Return how many requests it has begun and not ended, at most."""
+        return min(1 if self.alone else batch_size, prompts)
+
+    def prepare(self, pair: Pair) -> None:
+        """Load what decoding with the pair needs. This is not timed.
+
+        Raises:
+            ImportError, ValueError: it cannot decode with the pair on this machine.
+        """
+
+    def decode(
+        self, pair: Pair, batch: Prompts, max_new_tokens: int, num_draft_tokens: int
+    ) -> Written:
+        """Decode one batch."""
+        raise NotImplementedError
+
+    def write(
+        self,
+        pair: Pair,
+        prompts: Prompts,
+        batch_size: int,
+        max_new_tokens: int,
+        num_draft_tokens: int,
+    ) -> Steps[Written]:
+        """Decode the prompts in order; yield the number of tokens so far after each batch."""
+        tokens: list[list[int]] = []
+        forwards = 0
+        row_forwards = 0
+        for first in range(0, len(prompts), batch_size):
+            batch = prompts[first : first + batch_size]
+            written = self.decode(pair, batch, max_new_tokens, num_draft_tokens)
+            tokens += written.tokens
+            forwards += written.forwards
+            row_forwards += written.row_forwards
+            yield sum(map(len, tokens))
+        return Written(tokens, forwards, row_forwards)
+
+
+def cut(row: list[int], eos: Sequence[int]) -> list[int]:
+    """Return the row up to and with its first EOS."""
+    ends = [i for i, token in enumerate(row) if token in eos]
+    return row[: ends[0] + 1] if ends else row
 
 
 @dataclass(frozen=True)
@@ -115,3 +198,6 @@ def _configured(model: Any, values: dict[str, object]) -> Iterator[None]:
         logging.set_verbosity(verbosity)
         for name, value in before.items():
             setattr(model.generation_config, name, value)
+
+
+BASELINES: dict[str, type[Baseline]] = {kind.name: kind for kind in (HfGenerate, HfAssisted)}

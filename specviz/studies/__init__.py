@@ -1,1 +1,0 @@
-"""Measurements that `specviz study NAME` runs and writes to files."""
