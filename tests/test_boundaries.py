@@ -118,8 +118,8 @@ def test_what_is_unsafe_is_found(text: str) -> None:
 
 def test_long_functions_are_found() -> None:
     long = "def long():\n" + "    x = 1\n\n    # why\n" * 60
-    assert long_functions(long, 60)
-    assert not long_functions(long, 61)
+    assert long_functions(long, 59)
+    assert not long_functions(long, 60)
     assert long_functions('def f():\n    """' + "a\n" * 90 + '    """\n    x = 1\n', 10) == []
 
 

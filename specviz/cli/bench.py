@@ -91,23 +91,10 @@ def bench(
         report: page with charts and tables (bench.html in that folder).
         fresh: discard an interrupted run in that folder.
     """
-    given = dict(locals())
+    check_options(dict(locals()))
     if check is not None:
-        for name, option in signature(bench).parameters.items():
-            if name != "check" and given[name] != option.default:
-                raise ValueError(
-                    f"--{name.replace('_', '-')} is for measuring, and --check PATH measures "
-                    "nothing; leave one of them out"
-                )
         check_table(check)
         return
-    check_both(target, draft)
-    for name in ("target", "heads", "device_map", "spec_bench"):
-        if shapes and given[name] is not None:
-            raise ValueError(
-                f"--{name.replace('_', '-')} {given[name]} and --shapes exclude each other, since "
-                "shapes have random weights and prompts; leave one of them out"
-            )
 
     import specviz.bench as library
     from specviz.bench.equal_work import by_line, comparisons, summary
@@ -154,6 +141,28 @@ def bench(
     if len(found):
         print(f"\n{summary(found)}\n")
         print_table(by_line(found))
+
+
+def check_options(given: dict[str, Any]) -> None:
+    """Refuse options that exclude each other.
+
+    Raises:
+        ValueError: two of them do.
+    """
+    if given["check"] is not None:
+        for name, option in signature(bench).parameters.items():
+            if name != "check" and given[name] != option.default:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} is for measuring, and --check PATH measures "
+                    "nothing; leave one of them out"
+                )
+    check_both(given["target"], given["draft"])
+    for name in ("target", "heads", "device_map", "spec_bench"):
+        if given["shapes"] and given[name] is not None:
+            raise ValueError(
+                f"--{name.replace('_', '-')} {given[name]} and --shapes exclude each other, since "
+                "shapes have random weights and prompts; leave one of them out"
+            )
 
 
 def grids_of(
