@@ -66,6 +66,7 @@ ADVICE = {
     UNREAD: "Read all committed tokens but the last one before a token attends to them.",
     "kv": "After acceptance keep K/V of the committed tokens but the last one, each in its place.",
     "acceptance": "Accept the longest run of drafts that equal the target's choices before them.",
+    "column": "Behind n accepted drafts take the choice of column n: the target's after all n.",
     "bonus": "Take the token behind the accepted drafts from the target, at the first that fails.",
     "eos": "Cut accepted drafts behind the first EOS.",
     "budget": "Stop at the budget, also within a round, and no sooner without EOS.",
@@ -143,13 +144,14 @@ class Judge:
                 if gap > 0:
                     ties.append(Tie(number, index, gap))
                 continue
-            rule, what, _ = self._of_emission(verified, step, token)
+            rule, what, advice = self._of_emission(verified, step, token)
             best = int(scores.argmax())
             cause = (
                 f"{what}, {token}, was emitted where the target's choice is {best}, which lies "
                 f"{gap:.3g} nats above it; the logits of that forward are right"
             )
-            return self._fault(number, verified, index, rule, (), cause, gap)
+            fault = self._fault(number, verified, index, rule, (), cause, gap)
+            return replace(fault, advice=ADVICE[advice]) if advice else fault
         return None
 
     def _of_going_on(self, number: int, request: WatchedRequest, verified: WatchedRound) -> Cause:
@@ -175,7 +177,8 @@ class Judge:
         """Return the rule that a wrong token breaks, and what the token is."""
         others = choices(verified)
         if token in others and others.index(token) != step:
-            return Cause("acceptance", f"the target's choice after {others.index(token)} drafts")
+            what = f"the target's choice after {others.index(token)} drafts"
+            return Cause("acceptance", what, "column")
         is_draft = verified.drafts[step : step + 1] == [token]
         # The last token of a round is the target's own, also where it is a draft's.
         if is_draft and step < verified.gained - 1:

@@ -128,7 +128,9 @@ class WatchReport:
         lines = [self.verdict]
         if self.faults and self.faults[0].advice:
             lines.append(self.faults[0].advice)
-        lines.append(f"{self.tokens_per_round:.2f} tokens a round and row")
+        swapped = self.wrong and self.tokens_per_round < 1
+        question = ": are target and draft swapped?" if swapped else ""
+        lines.append(f"{self.tokens_per_round:.2f} tokens a round and row{question}")
         lines += [f"{cost.name}: {cost.sentence}" for cost in self.costs]
         lines += [f"not seen: {note}" for note in self.notes]
         if self.ignored and self.ignored not in self.verdict:
