@@ -307,7 +307,7 @@ def claims_of_memory() -> Iterator[str]:
     whole = read("memory").iloc[0]
     yield f"B = {whole['batch_size']} without levers: {whole['generation_mb']:.1f} MB"
     kept = f"{least['retained_percent']:.0f} % of the throughput is left"
-    yield f"with {least['saved_percent']:.0f} % less memory, {kept}"
+    yield f"With {least['saved_percent']:.0f} % less memory, {kept}"
     yield f"make room for {most['batch_size']} rows in place of {whole['batch_size']}"
     plain = budget("autoregressive", 35)["batch_size"]
     yield f"so it has {plain} rows against {least['batch_size']} at 35 %"
@@ -342,13 +342,10 @@ def claims_of_laws() -> Iterator[str]:
     slope, start = law("tokens", "per_doubling"), law("tokens", "a")
     told = start["2x256"] + slope["2x256"] * np.log2(7.4e6)
     lengths = read("laws-lengths").query("size == 'shipped'").set_index("num_draft_tokens")
-    large, small = (lengths["length"][k] for k in ("16", "4"))
     yield f"predicts {told:.1f} tokens a round"
-    yield f"It gains {large:.1f} at K = 16 and {small:.1f} at K = 4"
+    yield f"It gains {lengths['length']['16']:.1f} at K = 16"
     fit = law("parameters", "log_r2")
     yield f"R² is {fit.iloc[0]:.2f} at the lowest mark and {fit.iloc[-1]:.2f} at the highest"
-    few, many = 1.5 / slope.max(), 2.2 / slope.min()
-    yield f"1.5 to 2.2 tokens more take {few:.0f} to {many:.0f} doublings"
     speeds = read("laws-batch").query("size == 'shipped'").sort_values("speedup")
     best = speeds.groupby(["device", "batch_size"])["num_draft_tokens"].last()
     cpu, assumed = best["cpu"], best["assumed"]
