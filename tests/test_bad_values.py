@@ -91,7 +91,7 @@ def clear(folder: Path) -> list[str]:
     return [path.name for path in left]
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:nothing is captured")
 @pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")

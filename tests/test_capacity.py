@@ -59,6 +59,7 @@ def given_times(monkeypatch: pytest.MonkeyPatch, round_ms: float, token_ms: floa
     monkeypatch.setattr(RoundTimes, "line", line)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("max_wait", [None, 2])
 @pytest.mark.parametrize("times", [(10.0, 0.5), (3.0, 1.0)])
 def test_a_run_verifies_what_the_cost_model_calls_for(

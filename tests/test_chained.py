@@ -39,6 +39,7 @@ def chains(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return lengths
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("batch_size", [1, 3])
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec", "masking"])
 def test_the_record_equals_that_of_single_forwards(
@@ -73,6 +74,7 @@ def test_every_class_of_models_writes_the_same_text(name: str, chains: list[int]
     assert len(chains) == len(found.rounds["batch"])
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "options",
     [
@@ -115,6 +117,7 @@ def test_a_strategy_may_shorten_a_round(chains: list[int]) -> None:
     assert len(chains) < len(found.rounds["batch"])
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("batch_size", [1, 2])
 @pytest.mark.parametrize("drafter", ["eagle3", sv.drafter("eagle3", reread=False), "eagle1"])
 def test_a_head_reads_its_own_features(

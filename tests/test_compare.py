@@ -115,7 +115,7 @@ def test_a_bug_is_a_bug_and_is_named(fault: str, reference: Result) -> None:
     assert f"{len(diverging)} not explained by noise" in repr(comparison)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_bug_is_seen_with_the_pair_alone(fault: str, pair: sv.Pair, reference: Result) -> None:
     """It cannot be named without a record."""

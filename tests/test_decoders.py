@@ -28,7 +28,7 @@ def run_once(name: str) -> Run:
     return run(BY_NAME[name])
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("case", RIGHT, ids=case_id)
 def test_right_decoders_agree_with_generate(case):
     """Rows that end with an EOS token, and rows that end with their budget."""

@@ -76,7 +76,7 @@ def test_the_drafters_are_listed():
     ]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("strategy", DRAFTING)
 def test_the_text_is_the_targets_own(strategy, pair, prompts):
     """The two drafters share the batch sizes and Ks, each strategy in another way."""

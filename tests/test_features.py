@@ -83,7 +83,7 @@ def check_features(name: str, state: State) -> Iterator[str]:
         yield "idle" if row.finished else "decoding" if row.output else "fresh"
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("number", range(len(RUNS)))
 def test_features_are_those_of_the_rows_committed_tokens(number, prompts):
     """In every round and row, compared with a fresh forward of the row's text.

@@ -131,7 +131,7 @@ def told_stages(told: dict[str, Any]) -> list[dict[str, Any]]:
     return [stage for each in told["rounds"] for stage in each["stages"]]
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(12)
 @every_run
 def test_lanes_of_the_caches_are_what_the_frames_hold(name):
     lanes = lanes_of(name)
@@ -241,6 +241,7 @@ class ExpectedTokens:
 ANY = -2  # a position that another test compares
 
 
+@pytest.mark.sweep(4)
 @every_run
 def test_the_lane_of_tokens_is_what_the_record_says(name):
     """All but the position of a pending token, which the next test compares."""

@@ -227,6 +227,7 @@ def last_accepted(trace: Trace) -> list[int]:
     return found
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @every_head
 def test_the_draft_is_described_with_what_the_head_read(kind, strategy):

@@ -96,6 +96,7 @@ def test_the_runs_hold_what_the_tests_are_about():
         assert ((path > np.arange(path.shape[1])).any(1)).any(), name
 
 
+@pytest.mark.sweep(3)
 @valid_run
 def test_a_slot_counts_if_the_whole_branch_before_it_was_accepted(name):
     """After an acceptance, the target holds each committed token once, but for the pending one."""

@@ -41,7 +41,6 @@ from specviz.engine.heads.settings import LAST
 from specviz.engine.kv.feed import Feed
 from specviz.engine.state import State
 from specviz.zoo.heads import features as storing
-from specviz.zoo.heads import pipeline
 from specviz.zoo.heads.features import keep_features, target_features
 from specviz.zoo.heads.loss import HeadBatch, head_loss
 from specviz.zoo.heads.measure import measure_coverage, measure_head, texts_from
@@ -508,29 +507,6 @@ def test_a_head_is_trained_on_the_targets_texts_and_on_the_token_behind(kind: st
     assert right > 1.3
     assert length(kind, corpus) < 1.1
     assert length(kind, tokens, late=1) < 1.2
-
-
-def test_most_windows_are_the_targets_own_texts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The corpus has the ids below 100 here, and the target writes those above."""
-    library = [np.arange(4000) % 100]
-    monkeypatch.setattr(pipeline, "library_of", lambda pair: (library, library))
-    monkeypatch.setattr(pipeline, "LENGTH", 50)
-
-    def written(pair: object, blocks: object, count: int, *_: object, **__: object) -> Any:
-        return [np.full(count, 100)]
-
-    monkeypatch.setattr(pipeline, "written_by", written)
-    make = partial(pipeline.training_windows, make_pair("llama"), 2000, tmp_path)
-    assert (make() >= 100).mean() == 0.75
-    mix = pipeline.mix_windows
-    monkeypatch.setattr(
-        pipeline,
-        "mix_windows",
-        lambda sources, length: mix(dict.fromkeys(sources, sources["corpus"]), length),
-    )
-    assert (make() >= 100).mean() == 0
 
 
 def distance_of_p(folder: Path, dtype: torch.dtype) -> float:

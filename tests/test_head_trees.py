@@ -49,7 +49,7 @@ def test_the_text_is_the_targets_own(strategy, base, kind):
     assert not sv.check_invariants(result.trace)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("kind", ["tree", "static_tree"])
 @pytest.mark.parametrize("base", BASES)
 def test_each_branch_is_a_chain_of_the_head(base, kind):
@@ -105,6 +105,7 @@ def test_accepted_drafts_of_a_tree_are_read_again_and_not_moved():
     assert set(result.trace.moves["model"][compacted]) == {MODELS.index("target")}
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("strategy", ["inplace", "masking", "eqspec"])
 def test_what_a_head_keeps_of_trees_is_computed_again(strategy):
     pair = pair_with("llama", "eagle3")

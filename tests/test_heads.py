@@ -193,7 +193,7 @@ class Changing(DraftLength):
         return (STEPS, 0, 2, 0, 0, 1)[state.round % 6]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("lengths", [STEPS, "changing"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_drafts_are_those_of_the_head_on_true_features(kind, lengths):

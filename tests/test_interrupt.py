@@ -62,7 +62,7 @@ def whole_run(name: str, kind: str) -> sv.Result:
     return generate(make_pair("llama"), make_prompts(), **run)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(("name", "kind"), ALONE)
 def test_an_interrupted_run_returns_what_is_written(name, kind, tmp_path, monkeypatch):
     """Interrupt a forward: in the first prefill, and early, in the middle and late in the run."""
@@ -145,7 +145,7 @@ def shrinking(pair: sv.Pair, small_device: list[int]) -> Iterator[None]:
         yield
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(("name", "kind"), ALONE)
 def test_out_of_memory_halves_the_batch_and_changes_no_text(name, kind, small_device):
     """There is room for 8 rows in the first rounds and for 3 after that. K/V is computed again."""

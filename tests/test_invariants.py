@@ -73,7 +73,7 @@ VALID = [
 each_valid = pytest.mark.parametrize(("name", "options"), VALID, ids=str)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @each_valid
 def test_a_valid_run_violates_nothing_and_its_kv_is_that_of_a_fresh_prefill(
     name: str, options: dict[str, Any]
@@ -111,7 +111,7 @@ def case_id(value: object) -> str:
     return getattr(value, "name", str(value))
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(
     ("name", "options", "batch_size", "k", "drafter", "coupling"), CASES, ids=case_id
 )
@@ -198,7 +198,7 @@ def fault(name: str, kind: str) -> Trace:
     return recorded(name, break_invariant=kind, rows=(1,), from_round=2)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("kind", FAULTS)
 @pytest.mark.parametrize("name", ["eqspec", "exspec", "inplace", "masking", "rollback"])
 def test_a_fault_is_named_first_in_its_row_and_round(name: str, kind: str) -> None:
@@ -575,7 +575,7 @@ def test_deep_allows_for_rounding_and_no_more(model: str, dtype: torch.dtype) ->
         assert any("fresh prefill" in each.found for each in found) == (kind is not None)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("name", ["eqspec", "exspec", "masking"])
 def test_deep_finds_slipped_kv_where_the_record_finds_it(name: str) -> None:
     trace = fault(name, "kv")

@@ -90,7 +90,7 @@ def check_lanes(result: sv.Result):
     assert {request for request, count in seen.items() if count == 2} <= moved
 
 
-@pytest.mark.sweep(24)
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, pytest.param(14, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", SAMPLINGS)
 @pytest.mark.parametrize("name", ALONE)
@@ -112,7 +112,7 @@ def test_any_interleaving_writes_the_text_of_one_lane(name, kind, count):
     assert handovers > 0 or name == "exspec"
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["greedy", "gumbel"])
 def test_rollback_cuts_each_lane_to_its_own_minimum(kind):
     whole = in_one("rollback", kind)
@@ -173,7 +173,7 @@ def test_rows_take_the_features_of_a_head_along(kind):
     assert moved > 0
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.slow
 @pytest.mark.parametrize("lever", ["slab_block", "draft_window", "prefill_tokens"])
 def test_levers_hold_in_each_lane(lever, monkeypatch):
     """A row that changes lanes may need larger slabs there, and leaves its window behind."""
@@ -192,7 +192,7 @@ def test_levers_hold_in_each_lane(lever, monkeypatch):
     assert generate(make_pair("llama"), make_prompts(), lanes=2, **options).tokens == whole.tokens
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", VALID)
 def test_threads_write_the_text_of_one_lane(name, monkeypatch):
     monkeypatch.setattr(workers, "_cores", lambda: 2)

@@ -52,7 +52,7 @@ def test_a_mask_counts_tokens_and_not_slots(width: int) -> None:
             assert mask.nonzero()[:, 0].tolist() == sees(tokens)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_ragged_batches_write_what_the_target_writes_alone(name: str, strategy: str) -> None:
@@ -67,6 +67,7 @@ def test_ragged_batches_write_what_the_target_writes_alone(name: str, strategy: 
     assert draft.startswith("mask (draft)")
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "options",
     [
@@ -136,6 +137,7 @@ def test_a_trial_leaves_the_configuration_as_it_was() -> None:
     assert config.to_dict() == before
 
 
+@pytest.mark.slow
 def test_layers_that_read_the_k_v_of_others() -> None:
     config = tiny_models.make_config(
         tiny_models.families()["gemma3n_text"], num_hidden_layers=4, num_kv_shared_layers=2,

@@ -27,6 +27,7 @@ RUN: dict[str, Any] = {"batch_size": 3, "num_draft_tokens": 4, "max_new_tokens":
 PROMPTS = [[token % 90 + 6 for token in prompt] for prompt in make_long_prompts(40, 6)]
 
 
+@pytest.mark.slow
 def test_bytes_of_a_published_size() -> None:
     """Qwen3-Next 80B has 36 layers of state and 12 that attend; here are three and one of them."""
     types = ["linear_attention"] * 3 + ["full_attention"]
@@ -44,6 +45,7 @@ def test_bytes_of_a_published_size() -> None:
     assert shape.parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", ["qwen3_next", "lfm2", "jamba", "deepseek_v32"])
 def test_parts_are_the_bytes_of_the_tensors(name: str) -> None:
     pair = pair_of(name)
@@ -77,7 +79,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("name", ["qwen3_next", "lfm2", "jamba", "deepseek_v32", "gemma3_text"])
 def test_no_run_takes_more_than_its_budget(name: str, options: dict[str, Any]) -> None:
@@ -91,7 +93,7 @@ def test_no_run_takes_more_than_its_budget(name: str, options: dict[str, Any]) -
         assert plan.weight_bytes + found <= plan.peak_bytes <= budget
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["qwen3_next", "lfm2", "jamba"])
 def test_a_plan_of_many_rows_is_not_far_from_what_they_hold(name: str) -> None:
     prompts = [[6 + row, 70] * (1 + row % 4) for row in range(64)]

@@ -78,7 +78,7 @@ def shares(mutations: tuple[Mutation, ...]) -> list[Any]:
     return found
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize(("mutation", "parts"), shares(mutations_deep.MUTATIONS))
 def test_what_only_the_models_can_tell_is_found_by_deep(
     mutation: Mutation, parts: tuple[int, ...]
@@ -86,6 +86,7 @@ def test_what_only_the_models_can_tell_is_found_by_deep(
     assert missed(mutation, parts, deep=True, pair=make_pair("llama")) == {}
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("mutation", "parts"), shares(ALL))
 def test_what_is_wrong_is_found(mutation: Mutation, parts: tuple[int, ...]) -> None:
     """By one of the rules that are named for it, in every kind of run that it applies to."""

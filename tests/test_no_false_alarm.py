@@ -101,7 +101,7 @@ def check(seed: int, *, deep: bool) -> None:
     assert list(found) == [], f"{found[0]}\nseed {seed}: {run}"
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("seed", range(FAST))
 def test_a_random_valid_run_has_no_findings(seed: int) -> None:
     """With the models, too, in every fifth of them."""

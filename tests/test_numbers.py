@@ -151,7 +151,7 @@ def test_static_batches_fixed_shapes_and_other_drafters(options):
     check("NaN in the K/V", **options)
 
 
-@pytest.mark.sweep(12)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VALID[1:])
 def test_a_non_finite_draft_changes_no_text(name):
     """Its proposals are still tokens that the target verifies; the text is the target's own."""

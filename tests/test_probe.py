@@ -268,6 +268,7 @@ def sees_holes(model: PreTrainedModel, given: dict[str, Any]) -> None:
         given["attention_mask"][..., :100] = 0
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("layer", [0, 3])
 @pytest.mark.parametrize("alter", [positions_by_slot, sees_holes])

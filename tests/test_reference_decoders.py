@@ -168,7 +168,7 @@ def audit(decoder: ModuleType, model: str, K: int = 3) -> sv.WatchReport:
     return seen.audit(prompts, outputs, max_new_tokens=NEW_TOKENS, eos_token_ids=EOS)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_audit_finds_nothing(name, model):

@@ -105,6 +105,7 @@ def test_the_rows_that_k_v_is_copied_into_are_marked(name):
     assert found == expected
 
 
+@pytest.mark.sweep(3)
 @every_run
 def test_every_request_ends_once_and_as_its_status_says(name):
     trace = recorded(name)

@@ -135,7 +135,7 @@ def test_the_enumeration_is_one_worth_testing_against():
 
 
 # Strategies that emit the same tokens need one look at their distribution; those tests follow.
-@pytest.mark.sweep(9)
+@pytest.mark.sweep(18)
 @pytest.mark.parametrize(
     ("strategy", "coupling", "k"),
     [

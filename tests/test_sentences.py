@@ -101,6 +101,7 @@ def test_sentences_are_sentences(name):
             ), words
 
 
+@pytest.mark.sweep(4)
 @every_run
 def test_acceptance_names_the_rows_with_most_and_fewest(name):
     replay = Replay(recorded(name))

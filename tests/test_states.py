@@ -67,7 +67,7 @@ def run(pair: sv.Pair, **options: Any) -> sv.Result:
     return generate(pair, PROMPTS, **options)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_ragged_batches_write_what_the_target_writes_alone(name: str, strategy: str) -> None:
@@ -79,7 +79,7 @@ def test_ragged_batches_write_what_the_target_writes_alone(name: str, strategy: 
     assert found.unchecked[0].startswith("states (target): from which states its convolutions")
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("state", ["states", "inputs"])
 @pytest.mark.parametrize("name", ["qwen3_next", "bailing_hybrid", "nemotron_h", "jamba"])
 def test_rules_are_carried_out_token_by_token(
@@ -146,6 +146,7 @@ def test_the_script_for_gpus_runs_tiny(tmp_path: Path, monkeypatch: pytest.Monke
     assert set(pd.read_csv(tmp_path / "times.csv")["shape"]) == set(gpu_states.SHAPES)
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_inputs_take_fewer_bytes_than_states(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(states, "TURNS", 2)
@@ -156,7 +157,7 @@ def test_inputs_take_fewer_bytes_than_states(monkeypatch: pytest.MonkeyPatch) ->
     assert found[0] == found[1] > 3 * found[2]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("strategy", ["exspec", "masking"])
 @pytest.mark.parametrize("name", ["deepseek_v32", "minimax", "zaya"])
 def test_caches_of_other_kinds(name: str, strategy: str) -> None:
@@ -164,7 +165,7 @@ def test_caches_of_other_kinds(name: str, strategy: str) -> None:
     assert run(pair_of(name), strategy=strategy).tokens == texts_of(name)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("strategy", ["masking", "exspec"])
 @pytest.mark.parametrize("name", ["inkling_text", "qwen4_exp_text", "recurrent_gemma"])
 def test_layers_that_ask_for_places_or_keep_states_themselves(name: str, strategy: str) -> None:
@@ -173,6 +174,7 @@ def test_layers_that_ask_for_places_or_keep_states_themselves(name: str, strateg
     assert run(pair_of(name), strategy=strategy).tokens == texts_of(name)
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     "options",
     [
@@ -301,7 +303,7 @@ SAID = [{"ann": PROMPTS[3], "ben": [5]}, {"ben": [7]}, {"ann": [8], "ben": [4, 9
 SAID += [{"ann": PROMPTS[0], "ben": [6], "eve": [3]}]
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(
     "options",
     [{}, {"strategy": "exspec"}, {"drafter": "lookup"}, {"levers": sv.Levers(state="inputs")}],
@@ -396,7 +398,7 @@ def test_forwards_that_others_have_put_onto_mixers_stay(monkeypatch: pytest.Monk
     assert result.tokens == generate_alone(pair.target, make_prompts()[:3], 4)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("owner", [StateLayer, CachedModel], ids=["in a mixer", "before a forward"])
 @pytest.mark.parametrize("name", ["qwen3_next", "bamba"])
 def test_an_interrupted_run_keeps_what_it_has(
@@ -422,7 +424,7 @@ def test_an_interrupted_run_keeps_what_it_has(
     assert left[0] == len(PROMPTS) >= left[1] > 0
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec"])
 @pytest.mark.parametrize("name", ["qwen3_next", "lfm2", "jamba"])
 def test_a_state_that_is_not_finite_stays_with_its_text(name: str, strategy: str) -> None:

@@ -174,7 +174,7 @@ SELECTORS = {
 }
 
 
-@pytest.mark.sweep(16)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("selector", "name"),
     [(name, "inplace") for name in SELECTORS]

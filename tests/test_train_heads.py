@@ -287,7 +287,7 @@ def test_clovers_block_begins_as_the_targets_last_layer(target: LlamaForCausalLM
     )
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", in_turn(KINDS, every=2))
 def test_the_measured_length_is_that_of_drafting_token_by_token(
     kind: str, target: LlamaForCausalLM, tmp_path: Path

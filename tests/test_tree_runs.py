@@ -107,7 +107,7 @@ def test_paths_are_accepted_that_branch_and_that_hold_an_eos(strategy: str) -> N
     assert {ends[request] for request in rows["request"][cut].tolist()} == {False, True}
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("strategy", "drafter", "sampling"), in_turn(STRATEGIES, GROWN, [None, GUMBEL], every=2)
 )
@@ -208,7 +208,7 @@ def in_double(strategy: Strategy | str, drafter: Any) -> Trace:
     return trace
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize(
     ("strategy", "name"), in_turn(STRATEGIES, ["tree", "wide tree", "static_tree"], every=2)
 )

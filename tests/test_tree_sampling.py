@@ -30,7 +30,7 @@ from specviz.engine.rng import CHILDREN, Noise
 from specviz.engine.trees.rejection import without_repeats
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("count", [6, 5, 3, 1])
 def test_children_drawn_without_replacement_are_judged_without_bias(count: int) -> None:
     """With q renormalised, and however many drafts are judged."""
@@ -59,7 +59,7 @@ def test_a_token_that_is_drawn_twice_counts_twice_and_stands_once(count: int) ->
         assert judged(filled_trees, 0, True) > 0.01
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trees", "renormalise"),
     [(drawn_trees, False), (likeliest_trees, True), (reranked_trees, True)],

@@ -68,7 +68,7 @@ def quick(cases: tuple[Case, ...]) -> list[Any]:
     return found
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize("case", quick(CASES))
 def test_a_decoder_is_judged_as_what_it_is(case: Case) -> None:
     seen, outputs = watched(case)
@@ -99,7 +99,7 @@ def test_a_decoder_is_judged_as_what_it_is(case: Case) -> None:
         assert costs == [WASTEFUL[case.name]] if case.name in WASTEFUL else costs == []
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("name", ["one_row.OneRow", "holes.Holes", "slots.Slots", "lookup.Lookup"])
 def test_outputs_can_be_left_out(name: str) -> None:
     seen, outputs = watched(named(name))
@@ -151,7 +151,7 @@ def engine_run(strategy: object) -> tuple[sv.WatchReport, sv.Trace]:
     return seen.audit(ids, result.tokens, eos_token_ids=[]), result.trace
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", ["autoregressive", "inplace", "eqspec", "exspec", "masking"])
 def test_runs_of_the_engine_are_right(name: str) -> None:
     report, trace = engine_run(name)
@@ -187,7 +187,7 @@ def test_faults_of_the_engine_are_named_as_by_its_record(
     assert report.faults[0].round <= of_target[0].round + 1
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("name", ["one_row.OneRow", "holes.Holes", "slots.Slots"])
 def test_rounding_in_bfloat16_is_no_fault(name: str) -> None:
     small = sv.load_pair(device="cpu", dtype="bfloat16")

@@ -98,7 +98,7 @@ def judged(kind: str, seed: int) -> bool | None:
     return first.rule in KINDS[kind] and (first.round, first.row) == (saboteur.round, saboteur.row)
 
 
-@pytest.mark.sweep(9)
+@pytest.mark.sweep(18)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_injected_fault_is_named(kind: str) -> None:
     found = []

@@ -28,7 +28,7 @@ def audited(name: str, fed: Callable[[list[int]], list[int]]) -> sv.WatchReport:
     return watched.audit(given, outputs, eos_token_ids=[])
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("how", FED)
 @pytest.mark.parametrize("name", ["library.assisted", "no_cache.NoCache", "slots.Slots"])
 def test_prompts_that_are_not_what_was_fed_are_refused(name: str, how: str) -> None:
@@ -37,6 +37,7 @@ def test_prompts_that_are_not_what_was_fed_are_refused(name: str, how: str) -> N
         audited(name, fed)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["library.assisted", "no_cache.NoCache"])
 def test_a_token_behind_prompts_is_refused_too(name: str) -> None:
     with pytest.raises(ValueError, match=SAID + r"\[33\] stands behind it"):

@@ -124,7 +124,7 @@ def judge(decoder: ModuleType, right: str, wrong: str, finding: str) -> None:
         assert report.faults[0].rule == finding
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("name", HARD)
 def test_a_slip_that_is_hard_to_follow_is_named(name: str) -> None:
     judge(*HARD[name])

@@ -47,6 +47,7 @@ def audited(
     return watched.audit(PROMPTS, outputs if known else None, eos_token_ids=[])
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize(
     ("given", "named"),
