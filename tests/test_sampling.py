@@ -602,6 +602,16 @@ def test_rejection_agrees_with_plain_python(drawn):
         assert logits[i][a][emitted[i, a]] > -math.inf
 
 
+def test_each_row_draws_its_bonus_where_its_own_drafts_end() -> None:
+    """The target is certain of its tokens. Both drafts of row 0 are right, none of row 1."""
+    logits = 100.0 * torch.nn.functional.one_hot(torch.tensor([[1, 2, 3], [4, 5, 6]]), 7)
+    chooser = make_chooser("rejection", FixedNoise([[[0.5] * 3] * 3] * 2))
+    drafts = torch.tensor([[1, 2], [0, 0]])
+    accepted, emitted = chooser.accept(drafts, None, logits, range(2), [0, 0])
+    assert accepted.tolist() == [2, 0]
+    assert (emitted[0].tolist(), int(emitted[1, 0])) == ([1, 2, 3], 4)
+
+
 @given(rounds())
 def test_gumbel_agrees_with_plain_python(drawn):
     size, drafts, _, logits, _ = drawn
