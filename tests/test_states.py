@@ -180,8 +180,8 @@ def test_layers_that_ask_for_places_or_keep_states_themselves(name: str, strateg
     [
         {"num_draft_tokens": 12, "strategy": "exspec"},
         {"drafter": "lookup"},
-        {"drafter": sv.drafter("model", keep_cache=False), "strategy": "exspec"},
         {"levers": sv.Levers(prefill_tokens=4, slab_block=16)},
+        {"drafter": sv.drafter("model", keep_cache=False), "strategy": "exspec"},
         {"selector": "tetris"},
         {"num_draft_tokens": "auto"},
         {"strategy": "autoregressive"},
