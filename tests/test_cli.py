@@ -267,6 +267,7 @@ def test_help_explains_every_option_of_every_command(command: str, capsys: Captu
     assert printed.startswith(f"usage: specviz {command}")
     function = getattr(import_module(f"specviz.cli.{command}"), command)
     assert [each for each in options_of(function).values() if each not in printed] == []
+    assert "(default: None)" not in printed
 
 
 def test_the_command_alone_lists_all(capsys: Captured) -> None:

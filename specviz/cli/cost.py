@@ -79,7 +79,7 @@ def cost(
     paying = case.paying()
     memory = case.memory()
     largest = None if memory_gb is None else case.largest_batch(memory_gb)
-    sizes = f"K = {num_draft_tokens}, T = {case.slots:g}"
+    sizes = f"K = {num_draft_tokens}, T = {case.slots:g} slots a row (half-way through the output)"
     where = f"on {device.device} in {dtype}"
     print(f"\nThe least time of each phase: {case.how.name}, {sizes}, {where}\n")
     print_table(floors)

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from inspect import Parameter, signature
-from typing import get_type_hints
+from typing import Annotated, get_args, get_type_hints
 
 import tyro
 
@@ -45,10 +46,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)
     command = f"specviz {name}"
 
+    plain_help(function)
+
     def run() -> None:
         tyro.cli(function, prog=command, args=rest[:-1], config=parser)
 
     return end(command, options_of(function), run)
+
+
+@cache
+def plain_help(owner: Callable[..., object]) -> None:
+    """Leave defaults that are None out of the help, where the option's text says what they mean."""
+
+    def hint(default: str) -> str:
+        return "" if default in ("None", "") else f"(default: {default})"
+
+    for name, kind in get_type_hints(owner, include_extras=True).items():
+        owner.__annotations__[name] = Annotated[kind, tyro.conf.arg(help_behavior_hint=hint)]
+        for shared in get_args(kind)[:1]:
+            if isinstance(shared, type) and is_dataclass(shared):
+                plain_help(shared)
 
 
 def usage() -> str:

@@ -5,18 +5,19 @@ from typing import TYPE_CHECKING
 
 from tyro.conf import Positional
 
-from specviz.cli.rooflines import NOWHERE, Device
-from specviz.cli.shared import print_table
+from specviz.cli.shared import NOWHERE, Device, print_table
 from specviz.util.text import harmless
 from specviz.util.validate import require_int, require_ints, require_positive
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specviz.generation.cost import Case
     from specviz.servers import Counters
 
 MOST = 2**31 - 1
+CHOICE = [
+    "batch_size", "mean_acceptance_length", "speedup", "best_num_draft_tokens", "best_speedup",
+]  # fmt: skip
 
 
 def metrics(
@@ -49,32 +50,18 @@ def metrics(
     from specviz.servers import read_page
 
     found = read_page(source, since=since, timeout_s=timeout)
-    choices = []
+    choices: list[pd.DataFrame | None] = []
     for counters in found:
         rates = counters.likely_rates
-        choice = None
-        if roofline is not None and rates is not None:
-            from specviz.generation.cost import Case
+        if roofline is None or rates is None:
+            choices.append(None)
+            continue
+        from specviz.generation.cost import Case
 
-            case = Case(
-                roofline,
-                batch_sizes,
-                len(rates),
-                prompt_tokens,
-                max_new_tokens,
-                rates=rates.tolist(),
-            )
-            choice = _choice(case)
-        choices.append(choice)
+        lengths = (len(rates), prompt_tokens, max_new_tokens)
+        choices.append(Case(roofline, batch_sizes, *lengths, rates=rates.tolist()).paying()[CHOICE])
     for counters, choice in zip(found, choices, strict=True):
         _show(counters, choice)
-
-
-def _choice(case: "Case") -> "pd.DataFrame":
-    """Return what K the cost model chooses for each B."""
-    columns = ["batch_size", "mean_acceptance_length", "speedup"]
-    chosen = ["best_num_draft_tokens", "best_speedup"]
-    return case.paying()[columns + chosen]
 
 
 def _show(counters: "Counters", choice: "pd.DataFrame | None") -> None:

@@ -1,4 +1,4 @@
-"""What several commands share: the pair that their options name, and how tables are printed."""
+"""What several commands share: options that name a pair or a device, and how tables are printed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from specviz.util.validate import shown_path
 if TYPE_CHECKING:
     import pandas as pd
 
+    from specviz.costs.roofline import Roofline
     from specviz.engine.models.pair import Pair
 
 DtypeName = Literal["float32", "bfloat16", "float16", "float64"]
@@ -54,6 +55,53 @@ class NamedPair:
 
 Models = Annotated[NamedPair, arg(name="")]
 EMBEDDED = NamedPair()
+
+
+@dataclass(frozen=True)
+class NamedRoofline:
+    """A pair on a device.
+
+    Attributes:
+        shapes: a pair, for times: qwen3-8b/0.6b, vicuna-7b/68m or glm4-9b/0.6b.
+        ceilings: a CSV file of measured ceilings (that of two CPU cores, which comes with specviz).
+        dtype: of weights and K/V (bfloat16; float32 for the table that comes with specviz).
+        captured: rounds are replayed from CUDA graphs.
+    """
+
+    shapes: str | None = None
+    ceilings: Path | None = None
+    dtype: DtypeName | None = None
+    captured: bool = False
+
+    def load(self) -> "Roofline | None":
+        """Return the roofline; None without shapes.
+
+        Raises:
+            ValueError, OSError: the ceilings cannot be read, or lack the dtype, or options say
+                nothing without shapes.
+        """
+        if self.shapes is None:
+            given: dict[str, object] = {"ceilings": self.ceilings, "dtype": self.dtype}
+            given["captured"] = self.captured or None
+            for name, value in given.items():
+                if value is not None:
+                    raise ValueError(
+                        f"--{name} {shown_path(value)} says nothing without a pair; give --shapes"
+                        " too"
+                    )
+            return None
+
+        from specviz.costs.ceilings import CPU_TABLE, Ceilings
+        from specviz.costs.roofline import Roofline
+        from specviz.costs.shapes import named_pair
+
+        pair = named_pair(self.shapes)
+        dtype = self.dtype or ("bfloat16" if self.ceilings else "float32")
+        return Roofline(*pair, Ceilings.load(self.ceilings or CPU_TABLE), dtype, self.captured)
+
+
+Device = Annotated[NamedRoofline, arg(name="")]
+NOWHERE = NamedRoofline()
 
 
 def check_both(target: str | None, draft: str | None) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from specviz.cli.rooflines import NOWHERE, Device
-from specviz.cli.shared import print_conditions, print_table, print_written
+from specviz.cli.shared import NOWHERE, Device, print_conditions, print_table, print_written
 from specviz.costs.roofline import Roofline
 from specviz.engine.names import parse
 from specviz.record.trace import Trace
