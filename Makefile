@@ -32,7 +32,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  PYTHON=python3.12      the interpreter to build .venv with"
-	@echo "  SHARE=3                with nightly: every third case only of each slow test"
+	@echo "  SHARE=3                with nightly: about every third of the slow cases only"
 	@echo "  PIP_ARGS='...'         more arguments for pip; torch without CUDA on Linux:"
 	@echo "                         --extra-index-url https://download.pytorch.org/whl/cpu"
 

@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -222,12 +223,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter):
 
 
 def pytest_addoption(parser: pytest.Parser):
-    text = "of each test's slow cases, and of those in a browser, run every N-th (1: all)"
+    text = "of all slow cases, and those in a browser, run about every N-th (1: all)"
     parser.addoption("--share", type=int, default=1, metavar="N", help=text)
 
 
 def is_kept(index: int, every: int) -> bool:
-    """Whether this case of a test is one of the kept ones, about every `every`-th.
+    """Whether this case is one of the kept ones, about every `every`-th.
 
     Multiples of the golden ratio are spread evenly and share no period with any axis, so that
     each value of each axis is met.
@@ -235,21 +236,17 @@ def is_kept(index: int, every: int) -> bool:
     return index * GOLDEN % 1 < 1 / every
 
 
-def cases(items: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
-    """Return the items of each test, in their order."""
-    tests: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    return list(tests.values())
-
-
 def thin_sweeps(items: list[pytest.Item]):
     """Mark as slow what a `sweep` leaves out of the fast tests."""
-    sweeps = [item for item in items if item.get_closest_marker("sweep")]
-    for test in cases(item for item in sweeps if not item.get_closest_marker("slow")):
-        for index, item in enumerate(test):
-            if not is_kept(index, *item.get_closest_marker("sweep").args):
-                item.add_marker(pytest.mark.slow)
+    cases = Counter[str]()
+    for item in items:
+        sweep = item.get_closest_marker("sweep")
+        if sweep is None or item.get_closest_marker("slow"):
+            continue
+        test = item.nodeid.partition("[")[0]
+        if not is_kept(cases[test], *sweep.args):
+            item.add_marker(pytest.mark.slow)
+        cases[test] += 1
 
 
 def beyond(items: list[pytest.Item], share: int) -> list[pytest.Item]:
@@ -259,9 +256,7 @@ def beyond(items: list[pytest.Item], share: int) -> list[pytest.Item]:
         for item in items
         if item.get_closest_marker("slow") or item.get_closest_marker("browser")
     ]
-    return [
-        item for test in cases(long) for index, item in enumerate(test) if not is_kept(index, share)
-    ]
+    return [item for index, item in enumerate(long) if not is_kept(index, share)]
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` reads the marks
