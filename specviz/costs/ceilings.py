@@ -1,7 +1,7 @@
 """The measured ceilings of a device, and how to look them up. Measures nothing."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,9 +98,9 @@ class Ceilings:
         if "replay" in measured:
             replay_s = 1 / float(measured["replay"]["rate"].iloc[0])
         return cls(
-            bandwidth=_points(moved["bytes"], moved["rate"]),
+            bandwidth=tuple(zip(moved["bytes"], moved["rate"], strict=True)),
             matmul={
-                str(dtype): _points(part["rows"], part["rate"])
+                str(dtype): tuple(zip(part["rows"], part["rate"], strict=True))
                 for dtype, part in products.groupby("dtype")
             },
             launch_s=1 / float(measured["launch"]["rate"].iloc[0]),
@@ -135,10 +135,6 @@ class Ceilings:
         if conditions.is_file():
             device = json.loads(conditions.read_text(encoding="utf-8")).get("device", "")
         return cls.from_table(table, device)
-
-
-def _points(sizes: Sequence[float], rates: Sequence[float]) -> Points:
-    return tuple((float(size), float(rate)) for size, rate in zip(sizes, rates, strict=True))
 
 
 def _monotone(points: Points, *, falling: bool) -> Points:
