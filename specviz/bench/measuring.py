@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -53,19 +53,6 @@ class SharedWork:
     pair: Pair
     prompts: Sequence[Sequence[int]]
     reference: Result
-
-
-class TimedResult(NamedTuple):
-    """One decoding of all prompts.
-
-    rounds: for a baseline, forwards of the target. uncounted_s: drafting that `seconds` leaves out.
-    """
-
-    result: Result
-    seconds: float
-    uncounted_s: float
-    mean_acceptance_length: float
-    rounds: int
 
 
 class Clock:
@@ -297,28 +284,20 @@ def _drain(steps: Steps[T]) -> T:
 
 
 def _measured(work: SharedWork, cell: Cell, recording: bool) -> Steps[Outcome]:
-    run = yield from _run(work, cell)
-    new_tokens = sum(map(len, run.result.tokens))
+    result, figures = yield from _run(work, cell)
     outcome: Outcome = dict.fromkeys(FIGURES)
-    outcome |= _compared(run.result, work)
-    outcome["mean_acceptance_length"] = run.mean_acceptance_length
-    outcome["rounds"] = run.rounds
-    outcome["new_tokens"] = new_tokens
-    outcome["uncounted_s"] = run.uncounted_s
-    outcome |= use_of(work.pair, cell, run.result)
+    outcome |= figures | _compared(result, work) | use_of(work.pair, cell, result)
     if recording:
         outcome["recorded_tokens_per_s"] = None
     if outcome["failure"]:
-        return outcome
-    outcome["seconds"] = run.seconds
-    outcome["tokens_per_s"] = new_tokens / run.seconds
-    if cell.baseline is not None:
-        return outcome
-    outcome |= per_round(run.result)
-    if recording:
-        recorded = yield from _run(work, cell, record=True)
-        if not _compared(recorded.result, work)["failure"]:
-            outcome["recorded_tokens_per_s"] = new_tokens / recorded.seconds
+        return outcome | {"seconds": None}
+    outcome["tokens_per_s"] = outcome["new_tokens"] / outcome["seconds"]
+    if cell.baseline is None:
+        outcome |= per_round(result)
+    if recording and cell.baseline is None:
+        again, recorded = yield from _run(work, cell, record=True)
+        if not _compared(again, work)["failure"]:
+            outcome["recorded_tokens_per_s"] = recorded["new_tokens"] / recorded["seconds"]
     return outcome
 
 
@@ -380,7 +359,11 @@ def places(pair: Pair, drafting: Sequence[Any] = ()) -> set[torch.device]:
     return {parameter.device for module in modules for parameter in module.parameters()}
 
 
-def _run(work: SharedWork, cell: Cell, record: bool = False) -> Steps[TimedResult]:
+def _run(work: SharedWork, cell: Cell, record: bool = False) -> Steps[tuple[Result, Outcome]]:
+    """Decode all prompts once; return the result, and what FIGURES says of time and rounds.
+
+    Of a baseline, forwards of the target are the rounds.
+    """
     baseline = cell.baseline
     if baseline is not None:
         baseline.prepare(work.pair)
@@ -394,7 +377,13 @@ def _run(work: SharedWork, cell: Cell, record: bool = False) -> Steps[TimedResul
         lengths = (cell.batch_size, cell.max_new_tokens, k)
         written = yield from _pausing(baseline.write(work.pair, work.prompts, *lengths), aside)
     else:
-        options = _drafting(work, cell, uncounted) | dict(cell.method.generate_options)
+        options: dict[str, Any] = dict(cell.method.generate_options)
+        # A drafter without options is named: a strategy may set some.
+        drafter: str | Drafter | None = cell.drafter if cell.drafter in DRAFTERS else cell.proposer
+        if isinstance(drafter, SyntheticDrafter):
+            drafter = ClockedDrafter.of(drafter, uncounted, work.reference)
+        if drafter is not None:
+            options |= {"drafter": drafter, "num_draft_tokens": cell.num_draft_tokens}
         if record:
             options |= {"record": True, "graphs": False}  # what is captured leaves no records
         steps = generate_stepwise(
@@ -410,13 +399,23 @@ def _run(work: SharedWork, cell: Cell, record: bool = False) -> Steps[TimedResul
     seconds = time.perf_counter() - began - aside.seconds - uncounted.seconds
     if baseline is None:
         summary = result.summary.iloc[0]
+        new_tokens = sum(map(len, result.tokens))
         length = float(summary["mean_acceptance_length"])
-        return TimedResult(result, seconds, uncounted.seconds, length, int(summary["rounds"]))
-    # Every forward of assisted decoding verifies.
-    length = sum(map(len, written.tokens)) / written.row_forwards if baseline.drafts else 1.0
-    meta = {"strategy": cell.strategy, "batch_size": cell.batch_size, "num_draft_tokens": k}
-    result = replace(work.reference, tokens=written.tokens, meta=work.reference.meta | meta)
-    return TimedResult(result, seconds, 0.0, length, written.forwards)
+        rounds = int(summary["rounds"])
+    else:
+        meta = {"strategy": cell.strategy, "batch_size": cell.batch_size, "num_draft_tokens": k}
+        result = replace(work.reference, tokens=written.tokens, meta=work.reference.meta | meta)
+        new_tokens = sum(map(len, result.tokens))
+        # Every forward of assisted decoding verifies.
+        length = new_tokens / written.row_forwards if baseline.drafts else 1.0
+        rounds = written.forwards
+    return result, {
+        "mean_acceptance_length": length,
+        "rounds": rounds,
+        "new_tokens": new_tokens,
+        "seconds": seconds,
+        "uncounted_s": uncounted.seconds,
+    }
 
 
 def _pausing(steps: Steps[T], aside: Clock) -> Steps[T]:
@@ -429,16 +428,6 @@ def _pausing(steps: Steps[T], aside: Clock) -> Steps[T]:
             return value
         with aside:
             yield written
-
-
-def _drafting(work: SharedWork, cell: Cell, uncounted: Clock) -> dict[str, Any]:
-    """Return the drafter and K. Name a drafter without options: a strategy may set some."""
-    drafter: str | Drafter | None = cell.drafter if cell.drafter in DRAFTERS else cell.proposer
-    if drafter is None:
-        return {}
-    if isinstance(drafter, SyntheticDrafter):
-        drafter = ClockedDrafter.of(drafter, uncounted, work.reference)
-    return {"drafter": drafter, "num_draft_tokens": cell.num_draft_tokens}
 
 
 def _free_memory(pair: Pair) -> None:

@@ -85,6 +85,7 @@ class Job:
 
 Outcomes = Iterator[tuple[Job, Outcome]]
 Runner = Callable[[Setting, Sequence[Job]], Outcomes]
+Table = tuple[pd.DataFrame, dict[str, object]]  # with its conditions
 
 
 class Log:
@@ -113,7 +114,15 @@ class Log:
             lines = path.read_bytes().splitlines(keepends=True)
         whole = [line for line in lines if line.endswith(b"\n")]
         now = json.loads(json.dumps(conditions))  # as they are read back: tuples become lists
-        parsed = [self._parsed(number, line) for number, line in enumerate(whole, 1)]
+        parsed = []
+        for number, line in enumerate(whole, 1):
+            try:
+                parsed.append(dict(json.loads(line)))
+            except (ValueError, TypeError):
+                raise ValueError(
+                    f"line {number} of {path} must be a JSON object of a benchmark; "
+                    f"delete the file, or {DISCARD}"
+                ) from None
         before, *self.measurements = parsed or [now]
         for name in [*now, *before]:
             if before.get(name) != now.get(name):
@@ -151,18 +160,6 @@ class Log:
                 content = content[self._file.write(content) :]
             os.fsync(self._file.fileno())
 
-    def _parsed(self, number: int, line: bytes) -> Measurement:
-        try:
-            measurement = json.loads(line)
-        except ValueError:
-            measurement = None
-        if not isinstance(measurement, dict):
-            raise ValueError(
-                f"line {number} of {self.path} must be a JSON object of a benchmark; "
-                f"delete the file, or {DISCARD}"
-            )
-        return measurement
-
 
 def run_bench(
     pairs: Pair | PairSource | Sequence[Pair | PairSource],
@@ -176,7 +173,7 @@ def run_bench(
     fresh: bool = False,
     runner: Runner | None = None,
     progress: bool = True,
-) -> tuple[pd.DataFrame, dict[str, object]]:
+) -> Table:
     """Run every cell of the grids and compare every text with decoding alone.
 
     Repetitions of the cells that share pair, device and dtype are interleaved. Each cell runs once
@@ -206,7 +203,12 @@ def run_bench(
         ValueError: an argument cannot be used, `path` holds a finished table, the interrupted run
             was begun under other conditions, or all cells failed.
     """
-    sources = _by_label(pairs)
+    sources: dict[str, PairSource] = {}
+    for i, pair in enumerate(pairs if isinstance(pairs, Sequence) else [pairs]):
+        source = LoadedPair(pair, f"own {i}" if i else "own") if isinstance(pair, Pair) else pair
+        if source.label in sources:
+            raise ValueError(f"pairs names {source.label!r} twice; name it once")
+        sources[source.label] = source
     if limit is not None:
         require_int("limit", limit)
     require_int("turns", turns)
@@ -215,14 +217,13 @@ def run_bench(
             f"turns={turns}, but a runner's cells run on their own; leave turns out, or the runner"
         )
     setting = Setting(sources, prompts, limit, recording, turns)
-    run = runner or run_here
     jobs = jobs_of(list(sources), [grids] if isinstance(grids, Grid) else grids)
     if runner is None:  # the places where a runner's cells run are not known here
         for name, device, dtype in dict.fromkeys(job.cell.models for job in jobs):
             sources[name].check(device, dtype)
+
     if path is None:
-        found = [_measurement(*each) for each in _watched(run(setting, jobs), len(jobs), progress)]
-        return _table(found, jobs, setting)
+        return _table_of(jobs, setting, runner or run_here, progress)
     path = Path(path)
     log_path = path.with_suffix(".jsonl.partial")
     if path.exists() and not log_path.exists() and not fresh:
@@ -231,28 +232,38 @@ def run_bench(
             " or replace it (fresh=True, --fresh)"
         )
     with Log(log_path, setting.conditions(), fresh=fresh) as log:
-        # What failed stays failed.
-        done = _by_key(log.measurements)
-        failed = {key for (key, _), each in done.items() if each["failure"]}
-        missing = [job for job in jobs if job.key not in done and job.key[0] not in failed]
-        for job, outcome in _watched(run(setting, missing), len(missing), progress):
-            log.add(_measurement(job, outcome))
-    table, about = _table(log.measurements, jobs, setting)
+        run = runner or run_here
+        table, about = _table_of(jobs, setting, run, progress, log.measurements, log.add)
     save_measured(table, about, path)
     log_path.unlink()  # only once the table is on the disk
     return table, about
 
 
-def _by_label(pairs: Pair | PairSource | Sequence[Pair | PairSource]) -> dict[str, PairSource]:
-    """Return the sources of pairs by label. Raise ValueError if a label occurs twice."""
-    given = pairs if isinstance(pairs, Sequence) else [pairs]
-    sources: dict[str, PairSource] = {}
-    for i, pair in enumerate(given):
-        source = LoadedPair(pair, f"own {i}" if i else "own") if isinstance(pair, Pair) else pair
-        if source.label in sources:
-            raise ValueError(f"pairs names {source.label!r} twice; name it once")
-        sources[source.label] = source
-    return sources
+def _table_of(
+    jobs: Sequence[Job],
+    setting: Setting,
+    run: Runner,
+    progress: bool,
+    measurements: Sequence[Measurement] = (),
+    add: Callable[[Measurement], None] = lambda _: None,
+) -> Table:
+    """Run the jobs that `measurements` lack, which may hold others too, and make the table."""
+    done = {(cell_key(each["cell"]), each["repetition"]): each for each in measurements}
+    # What failed stays failed.
+    failed = {key for (key, _), each in done.items() if each["failure"]}
+    missing = [job for job in jobs if job.key not in done and job.key[0] not in failed]
+    with tqdm(total=len(missing), desc="bench", unit="run", disable=not progress) as bar:
+        for job, outcome in run(setting, missing):
+            bar.set_postfix_str(f"last {job.cell.strategy} at B = {job.cell.batch_size}")
+            bar.update()
+            done[job.key] = {"cell": job.cell.key, "repetition": job.repetition, **outcome}
+            add(done[job.key])
+    found = [done[job.key] for job in jobs if job.key in done]
+    if all(measurement["failure"] for measurement in found):
+        raise ValueError(
+            f"no cell could be measured; the first failed because {found[0]['failure']}"
+        )
+    return make_table(found), conditions(found, recording=setting.recording, turns=setting.turns)
 
 
 def jobs_of(labels: Sequence[str], grids: Sequence[Grid]) -> list[Job]:
@@ -265,37 +276,6 @@ def jobs_of(labels: Sequence[str], grids: Sequence[Grid]) -> list[Job]:
     models = list(dict.fromkeys(cell.models for cell in repetitions))
     jobs = [Job(cell, i) for cell, number in repetitions.items() for i in range(number)]
     return sorted(jobs, key=lambda job: (models.index(job.cell.models), job.repetition))
-
-
-def _measurement(job: Job, outcome: Outcome) -> Measurement:
-    """Return what the log keeps of a run."""
-    return {"cell": job.cell.key, "repetition": job.repetition, **outcome}
-
-
-def _by_key(measurements: Sequence[Measurement]) -> dict[tuple[str, int], Measurement]:
-    return {(cell_key(each["cell"]), each["repetition"]): each for each in measurements}
-
-
-def _watched(outcomes: Outcomes, jobs: int, progress: bool) -> Outcomes:
-    """Yield the outcomes; a bar shows how many of the jobs have ended."""
-    with tqdm(total=jobs, desc="bench", unit="run", disable=not progress) as bar:
-        for job, outcome in outcomes:
-            bar.set_postfix_str(f"last {job.cell.strategy} at B = {job.cell.batch_size}")
-            bar.update()
-            yield job, outcome
-
-
-def _table(
-    measurements: Sequence[Measurement], jobs: Sequence[Job], setting: Setting
-) -> tuple[pd.DataFrame, dict[str, object]]:
-    """Make the table of these jobs; the log may hold more."""
-    by_key = _by_key(measurements)
-    found = [by_key[job.key] for job in jobs if job.key in by_key]
-    if all(measurement["failure"] for measurement in found):
-        raise ValueError(
-            f"no cell could be measured; the first failed because {found[0]['failure']}"
-        )
-    return make_table(found), conditions(found, recording=setting.recording, turns=setting.turns)
 
 
 def run_here(setting: Setting, jobs: Sequence[Job]) -> Outcomes:

@@ -5,8 +5,7 @@ are stored models, published configurations with random weights, or in memory. A
 be sent to another process, which then loads what it names.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -253,8 +252,8 @@ class Baseline:
 
 def cut(row: list[int], eos: Sequence[int]) -> list[int]:
     """Return the row up to and with its first EOS."""
-    ends = [i for i, token in enumerate(row) if token in eos]
-    return row[: ends[0] + 1] if ends else row
+    ends = (i for i, token in enumerate(row, 1) if token in eos)
+    return row[: next(ends, len(row))]
 
 
 @dataclass(frozen=True)
@@ -301,8 +300,16 @@ class HfAssisted(Baseline):
             "num_assistant_tokens_schedule": "constant",
             "assistant_confidence_threshold": self.confidence,
         }
-        with _configured(pair.draft, settings):
+        config = pair.draft.generation_config  # which assisted generation reads
+        before = {name: getattr(config, name, None) for name in settings}
+        vars(config).update(settings)
+        verbosity = logging.get_verbosity()
+        logging.set_verbosity_error()  # mutes its advice
+        try:
             return _generated(pair, batch, max_new_tokens, assistant_model=pair.draft)
+        finally:
+            logging.set_verbosity(verbosity)
+            vars(config).update(before)
 
 
 def _generated(pair: Pair, prompts: Prompts, max_new_tokens: int, **options: Any) -> Written:
@@ -332,22 +339,6 @@ def _generated(pair: Pair, prompts: Prompts, max_new_tokens: int, **options: Any
     tokens = [cut(row, eos) for row in new]
     # Rows that have ended stay in the batch.
     return Written(tokens, len(forwards), len(forwards) * len(prompts))
-
-
-@contextmanager
-def _configured(model: Any, values: dict[str, object]) -> Iterator[None]:
-    """Set values in the generation config, which assisted generation reads; mute its advice."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    before = {name: getattr(model.generation_config, name, None) for name in values}
-    for name, value in values.items():
-        setattr(model.generation_config, name, value)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        for name, value in before.items():
-            setattr(model.generation_config, name, value)
 
 
 BASELINES: dict[str, type[Baseline]] = {kind.name: kind for kind in (HfGenerate, HfAssisted)}
