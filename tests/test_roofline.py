@@ -252,7 +252,6 @@ def test_a_pool_is_charged_for_what_it_trades(pair: sv.Pair) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: replace(LINE, dtype="int8"), "dtype must be one of .*, got 'int8'"),
         (lambda: replace(LINE, dtype="float16"), "dtype must be a measured one .*, got 'float16'"),
         (
             lambda: replace(LINE, captured=True),

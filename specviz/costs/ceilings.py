@@ -76,23 +76,21 @@ class Ceilings:
         missing = [name for name in COLUMNS if name not in table]
         if missing:
             raise ValueError(
-                f"table must have the column {', '.join(missing)}, which is missing; {_REMEDY}"
+                f"table must have the column {missing[0]}, which is missing; {_REMEDY}"
             )
         measured = {str(quantity): part for quantity, part in table.groupby("quantity")}
         absent = [quantity for quantity in REQUIRED_QUANTITIES if quantity not in measured]
         if absent:
             raise ValueError(
-                f"table must hold a measurement of {', '.join(absent)}, which is missing; {_REMEDY}"
+                f"table must hold a measurement of {absent[0]}, which is missing; {_REMEDY}"
             )
         moved = pd.concat([measured["copy"], measured["read"]])
         products = measured["matmul"]
-        sizes = pd.concat([moved["bytes"], products["rows"]])
-        for name, numbers in (("rates", table["rate"]), ("sizes", sizes)):
+        for numbers in (table["rate"], moved["bytes"], products["rows"]):
             usable = pd.to_numeric(numbers, errors="coerce")
-            wrong = numbers[~((usable > 0) & np.isfinite(usable))]
-            if len(wrong):
+            if not ((usable > 0) & np.isfinite(usable)).all():
                 raise ValueError(
-                    f"table must hold {name} above 0, got {short(wrong.iloc[0])}; measure it again"
+                    f"table must hold numbers above 0 as {numbers.name}; measure it again"
                 )
         replay_s = None
         if "replay" in measured:

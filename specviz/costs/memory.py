@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from specviz.costs.shapes import HeadShape, MeasuredShape, ModelShape, itemsize
+from specviz.costs.shapes import ITEMSIZE, HeadShape, MeasuredShape, ModelShape
 from specviz.util.levers import NONE, Levers
 from specviz.util.search import smallest
 
@@ -175,7 +175,7 @@ class _Run:
 
     @property
     def value_bytes(self) -> int:
-        return itemsize(self.dtype)
+        return ITEMSIZE[self.dtype]
 
     @property
     def head(self) -> HeadShape | None:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from specviz.costs.ceilings import Ceilings
-from specviz.costs.shapes import ModelShape, Numbers, itemsize
+from specviz.costs.shapes import ITEMSIZE, ModelShape, Numbers
 from specviz.metrics import RecordedRun, check_recorded
 from specviz.record.schema import PHASES
 
@@ -97,7 +97,6 @@ class Roofline:
     captured: bool = False
 
     def __post_init__(self) -> None:
-        itemsize(self.dtype)
         self.ceilings.matmul_at(self.dtype, 1)
         if self.captured and self.ceilings.replay_s is None:
             device = self.ceilings.device or "this device"
@@ -127,7 +126,7 @@ class Roofline:
         moved = moved + rows * (slots + tokens) * shape.kv_bytes_per_slot(self.dtype)
         moved = moved + shape.state_traffic(rows, tokens, logits=logits)
         if logits:
-            moved = moved + rows * tokens * shape.vocabulary * itemsize(self.dtype)
+            moved = moved + rows * tokens * shape.vocabulary * ITEMSIZE[self.dtype]
         flops = shape.flops(rows, tokens, slots, logits=logits)
         launches = shape.launches(logits=logits)
         return self._floor(moved * busy, launches * busy, flops, rows * tokens)
@@ -151,21 +150,13 @@ class Roofline:
         # forward reads two tokens a row, in every round, to have one shape; the others read one.
         first = self.forward(self.draft, rows, 2, np.maximum(slots - k, 0))
         other = self.forward(self.draft, rows, 1, np.maximum(slots - k / 2, 0))
-        logit_bytes = rows * self.draft.vocabulary * itemsize(self.dtype)
+        logit_bytes = rows * self.draft.vocabulary * ITEMSIZE[self.dtype]
         choice = self._floor(logit_bytes, CHOOSING)
         return first.times(np.sign(k)) + other.times(np.maximum(k - 1, 0)) + choice.times(k)
 
     def verifying(self, rows: Numbers, num_draft_tokens: Numbers, slots: Numbers) -> Floor:
-        """Return the floor of one forward of the target over K + 1 tokens a row.
-
-        K = 0 is a step of autoregressive decoding.
-        """
+        """Return the floor of one forward of the target over K + 1 tokens a row."""
         return self.forward(self.target, rows, num_draft_tokens + 1, slots)
-
-    def accepting(self, rows: Numbers, num_draft_tokens: Numbers) -> Floor:
-        """Return the floor of the acceptance: reading the target's logits once, and arithmetic."""
-        logits = rows * (num_draft_tokens + 1) * self.target.vocabulary
-        return self._floor(logits * itemsize(self.dtype), ACCEPTING)
 
     def moving(self, slots: Numbers) -> Floor:
         """Return the floor of moving the K/V of so many slots, all rows together, in both models.
@@ -190,17 +181,19 @@ class Roofline:
         """Return the floor of each phase of one round, by the phases' names.
 
         Args:
-            rows, num_draft_tokens: B and K.
+            rows, num_draft_tokens: B and K. K = 0 is a step of autoregressive decoding.
             slots: T, slots that a row's verification attends to, on average: its n + K.
             moved: slots that are realigned, all rows together; see `realigned_rows`.
             carried: slots that change their row before the round, all rows together.
             entering, prompt: rows that enter, and the tokens that each of them has to read.
         """
+        # The acceptance reads the target's logits once.
+        logits = rows * (num_draft_tokens + 1) * self.target.vocabulary
         return {
             "schedule": self.prefill(entering, prompt) + self.moving(carried),
             "draft": self.drafting(rows, num_draft_tokens, slots),
             "verify": self.verifying(rows, num_draft_tokens, slots),
-            "accept": self.accepting(rows, num_draft_tokens),
+            "accept": self._floor(logits * ITEMSIZE[self.dtype], ACCEPTING),
             "synchronise": self.moving(moved),
         }
 

@@ -27,15 +27,6 @@ SHAPES: dict[str, dict[str, dict[str, Any]]] = json.loads(
 )
 
 
-def itemsize(dtype: str) -> int:
-    """Return the bytes of one number. Raise ValueError for a dtype that models do not run in."""
-    if not is_one_of(dtype, ITEMSIZE):
-        raise ValueError(
-            f"dtype must be one of {', '.join(ITEMSIZE)}, got {short(dtype)}; choose one of them"
-        )
-    return ITEMSIZE[dtype]
-
-
 @dataclass(frozen=True)
 class ModelShape:
     """The sizes of a decoder-only transformer that bytes and arithmetic follow from.
@@ -115,11 +106,11 @@ class ModelShape:
 
     def weight_bytes(self, dtype: str) -> int:
         """Return the bytes of all parameters."""
-        return self.parameters * itemsize(dtype)
+        return self.parameters * ITEMSIZE[dtype]
 
     def kv_bytes_per_slot(self, dtype: str) -> int:
         """Return the bytes of K and V in one slot of one row, over all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * itemsize(dtype)
+        return 2 * self.layers * self.kv_heads * self.head_dim * ITEMSIZE[dtype]
 
     def row_bytes(self, num_draft_tokens: int) -> int:
         """Return the bytes of one row's states in a run of K; 0 where layers keep K/V alone."""
@@ -142,7 +133,7 @@ class ModelShape:
             count += self.embedding_parameters
         tables = 2 if self.positions else 1  # token and position embeddings
         count = count + rows * tokens * self.hidden * tables
-        return count * itemsize(dtype)
+        return count * ITEMSIZE[dtype]
 
     def flops(
         self, rows: Numbers, tokens: Numbers, slots: Numbers, *, logits: bool = True
@@ -204,7 +195,6 @@ class HeadShape(ModelShape):
         return self.own_parameters
 
     def kv_bytes_per_slot(self, dtype: str) -> int:
-        """Return the bytes of K and V in one slot of one row; 0 for a head without attention."""
         return super().kv_bytes_per_slot(dtype) if self.attends else 0
 
 
@@ -251,32 +241,24 @@ class MeasuredShape(ModelShape):
         return self.own_parameters
 
     def kv_bytes_per_slot(self, dtype: str) -> int:
-        """Return the bytes of K/V in one slot of one row, over all layers that attend."""
-        return self.kv_values * itemsize(dtype)
+        return self.kv_values * ITEMSIZE[dtype]
 
     def row_bytes(self, num_draft_tokens: int) -> int:
-        """Return the bytes of one row's states in a run that drafts K tokens a round."""
         return self.kept_states + num_draft_tokens * self.column_bytes
 
     def state_traffic(self, rows: Numbers, tokens: Numbers, *, logits: bool) -> Numbers:
-        """Return the bytes of states that a forward reads and writes.
-
-        It reads one state a row. It keeps one for each token, and where it reads prompts the last
-        two.
-        """
+        # It reads one state a row. It keeps one for each token, and of prompts the last two.
         written = tokens if logits else 2
         return rows * (1 + written) * self.state_bytes
 
     def flops(
         self, rows: Numbers, tokens: Numbers, slots: Numbers, *, logits: bool = True
     ) -> Numbers:
-        """Return the floating-point operations of matrix products in one forward."""
         own = self.operations + (2 * self.embedding_parameters if logits else 0)
         attended = 2 * self.kv_values * (self.heads // self.kv_heads) * slots
         return rows * tokens * (own + attended)
 
     def launches(self, *, logits: bool = True) -> int:
-        """Return the fewest kernels of one forward: one for each module with weights."""
         return self.kernels + logits
 
 
