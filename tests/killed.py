@@ -21,8 +21,8 @@ from conftest import make_config, make_pair, make_prompts
 from safetensors import safe_open
 from transformers import LlamaForCausalLM
 
-from specviz.bench import Grid, cells, run_bench
-from specviz.bench.log import Log
+from specviz.bench import Grid, measuring, run_bench
+from specviz.bench.running import Log
 from specviz.zoo.training import TrainingJob, train_on
 
 KILLS = 10
@@ -42,7 +42,7 @@ def note(path: Path, line: str) -> None:
 
 def bench(folder: Path) -> None:
     """Run a small grid; list the started cells in begun.txt, the logged runs in added.txt."""
-    plain_measure = cells.measure_in_turns
+    plain_measure = measuring.measure_in_turns
     plain_add = Log.add
 
     def measure(work: object, cell: object, **options: object) -> object:
@@ -53,7 +53,7 @@ def bench(folder: Path) -> None:
         plain_add(self, row)
         note(folder / "added.txt", json.dumps(row["cell"], sort_keys=True))
 
-    cells.measure_in_turns = measure  # type: ignore[assignment]
+    measuring.measure_in_turns = measure  # type: ignore[assignment]
     Log.add = add  # type: ignore[method-assign]
     run_bench(make_pair("llama"), make_prompts()[:4], GRID, folder / "bench.csv", progress=False)
 

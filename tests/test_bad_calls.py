@@ -62,10 +62,6 @@ OPTIONS = [
         r"/nowhere/page\.html: cannot be written",
         lambda: sv.step_through(TRACE).export_html("/nowhere/page.html"),
     ),
-    (r"strategies is empty", lambda: Grid(strategies=[])),
-    (r"batch_sizes must be a list, got 4", lambda: Grid(batch_sizes=4)),
-    (r"pairs is empty", lambda: run_bench([], [[1]], Grid())),
-    (r"pairs\[0\] must be a pair, got 'own'", lambda: run_bench(["own"], [[1]], Grid())),
     (r"model_type must be one of", lambda: ModelShape.from_config({})),
 ]
 COMMANDS = [
@@ -96,6 +92,7 @@ SAVERS = {
         [[1]],
         Grid(["inplace"], [1], [2], [2], repetitions=1),
         path.with_suffix(".csv"),
+        fresh=True,
         progress=False,
     ),
 }

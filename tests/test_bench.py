@@ -27,22 +27,19 @@ from specviz.bench import (
     ShapePair,
     StoredPair,
     Written,
-    cells,
     failures,
     make_table,
+    measuring,
     readable,
     run_bench,
     running,
     sections,
     standard,
 )
-from specviz.bench.baselines import HfAssisted, HfGenerate
-from specviz.bench.cells import SharedWork, measure, reference_of
-from specviz.bench.grid import Cell
-from specviz.bench.log import Log
-from specviz.bench.methods import method, proposer
-from specviz.bench.resources import MemoryMeter
-from specviz.bench.sources import prompt_ids
+from specviz.bench.cells import Cell, method, proposer
+from specviz.bench.measuring import SharedWork, measure, reference_of
+from specviz.bench.running import Log
+from specviz.bench.sources import HfAssisted, HfGenerate, prompt_ids
 from specviz.bench.table import conditions
 from specviz.cli.main import main
 from specviz.engine.drafters.synthetic import SyntheticDrafter
@@ -101,7 +98,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         yield 0
         return {name: outcome[name] for name in outcome if name not in ("cell", "repetition")}
 
-    monkeypatch.setattr(cells, "measure_in_turns", measured)
+    monkeypatch.setattr(measuring, "measure_in_turns", measured)
     monkeypatch.setattr(running, "warm_up", lambda work, cell: names.append("warm"))
     return names
 
@@ -197,21 +194,15 @@ def test_a_method_may_ask_something_of_generate() -> None:
 @pytest.mark.parametrize(
     ("arguments", "begins"),
     [
-        ({"batch_sizes": []}, "batch_sizes is empty"),
-        ({"strategies": "eqspec"}, "strategies must be a list, got 'eqspec'"),
-        ({"batch_sizes": [4, 0]}, r"batch_sizes\[1\] must be an int >= 1, got 0"),
-        ({"num_draft_tokens": [True]}, r"num_draft_tokens\[0\] must be an int >= 1, got True"),
-        ({"prompt_tokens": [None, 0]}, r"prompt_tokens\[1\] must be an int >= 1, got 0"),
+        ({"batch_sizes": [4, 0]}, r"batch_sizes must be an int >= 1, got 0"),
+        ({"num_draft_tokens": [0]}, r"num_draft_tokens must be an int >= 1, got 0"),
+        ({"prompt_tokens": [None, 0]}, r"prompt_tokens must be an int >= 1, got 0"),
         ({"repetitions": 1.5}, "repetitions must be an int >= 1, got 1.5"),
-        ({"dtypes": ["int8"]}, r"dtypes\[0\]='int8' is unknown"),
         ({"strategies": ["eqspek"]}, "strategy='eqspek' is unknown"),
         ({"strategies": ["hf_generate:compile=true"]}, "strategy 'hf_generate' takes no option"),
         ({"strategies": ["exspec:window"]}, "the options in 'exspec:window' must be option=value"),
         ({"strategies": ["hf_assisted:confidence=1"]}, "confidence must be a number >= 0 and < 1"),
-        ({"strategies": [3]}, "strategies must hold strategies, got 3"),
-        ({"strategies": ["exspec", "exspec:window=32"]}, "strategies names 'exspec' twice"),
         ({"strategies": ["hf_assisted"], "batch_sizes": [4]}, "strategies must leave a cell"),
-        ({"drafters": [None]}, "drafters must hold drafters, got None"),
         ({"drafters": ["synthetic"]}, 'drafter "synthetic" needs rates'),
     ],
     ids=str,
@@ -224,10 +215,7 @@ def test_a_grid_that_cannot_be_measured(arguments: dict[str, Any], begins: str) 
 @pytest.mark.parametrize(
     ("change", "begins"),
     [
-        ({"pairs": []}, "pairs is empty; "),
-        ({"pairs": ["qwen"]}, r"pairs\[0\] must be a pair, got 'qwen'; "),
         ({"pairs": [StoredPair(), StoredPair()]}, "pairs names 'embedded' twice; "),
-        ({"grids": []}, "grids is empty; "),
         ({"limit": 0}, "limit must be an int >= 1, got 0; "),
         ({"turns": 0}, "turns must be an int >= 1, got 0; "),
         ({"turns": 2, "runner": print}, "turns=2, but a runner's cells run on their own; "),
@@ -389,7 +377,7 @@ def test_what_generate_is_asked(work: SharedWork, monkeypatch: pytest.MonkeyPatc
         calls[-1]["meta"] = result.meta
         return result
 
-    monkeypatch.setattr(cells, "generate_stepwise", watched)
+    monkeypatch.setattr(measuring, "generate_stepwise", watched)
     assert measure(work, cell_of("eqspec:as_published=true"))["failure"] == ""
     assert calls[0]["meta"]["drafter_options"]["keep_cache"] is False
     measure(work, cell_of("inplace:graphs=true"), recording=True)
@@ -406,7 +394,7 @@ def test_a_recorded_run_that_writes_other_texts_has_no_speed(
         wrong = [[7] * len(tokens) for tokens in result.tokens]
         return replace(result, tokens=wrong) if record else result
 
-    monkeypatch.setattr(cells, "generate_stepwise", sloppy)
+    monkeypatch.setattr(measuring, "generate_stepwise", sloppy)
     outcome = measure(work, cell_of("inplace"), recording=True)
     assert outcome["tokens_per_s"] > 0
     assert outcome["recorded_tokens_per_s"] is None
@@ -474,7 +462,7 @@ def test_a_baseline_of_your_own_is_measured_and_compared(work: SharedWork) -> No
     assert (outcome["rounds"], outcome["in_flight"]) == (3, 5)
     assert outcome["mean_acceptance_length"] == outcome["new_tokens"] / 15
     assert outcome["verified_a_round"] is outcome["round_ms"] is None
-    assert cells.warm_up(work, cell_of(own, sizes=(5,))) is None
+    assert measuring.warm_up(work, cell_of(own, sizes=(5,))) is None
     cell = cell_of(replace(own, wrong=1), sizes=(5,))
     assert cell.strategy == "told:wrong=1"
     assert "5 of 5 texts differ" in measure(work, cell)["failure"]
@@ -511,7 +499,7 @@ def test_cells_that_take_turns_write_and_take_as_long_as_each_alone(
             yield written
 
     monkeypatch.setattr(HfGenerate, "decode", decode)
-    monkeypatch.setattr(cells, "generate_stepwise", watched)
+    monkeypatch.setattr(measuring, "generate_stepwise", watched)
     monkeypatch.setattr(running, "warm_up", lambda work, cell: None)
     table = bench(TURNS, turns=4)
     same = ["strategy", "exact_match", "mean_acceptance_length", "rounds", "new_tokens", "failure"]
@@ -582,9 +570,9 @@ def test_what_is_compiled_is_warmed_up_on_all_prompts(
         seen[cell.strategy] = len(work.prompts)
         yield 0
 
-    monkeypatch.setattr(cells, "_run", run)
+    monkeypatch.setattr(measuring, "_run", run)
     for cell in small("inplace", "inplace:compile=true").cells("own"):
-        cells.warm_up(work, cell)
+        measuring.warm_up(work, cell)
     assert seen == {"inplace": 3, "inplace:compile=true": 5}
 
 
@@ -592,8 +580,8 @@ def test_what_is_compiled_is_warmed_up_on_all_prompts(
 def test_a_warm_up_that_fails_alone_says_why_the_memory_is_unknown(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(MemoryMeter, "__enter__")
-    with pytest.warns(UserWarning, match=r"the memory of inplace at B = 3 is unknown.*TypeError"):
+    monkeypatch.delattr(measuring, "memory_mb")
+    with pytest.warns(UserWarning, match=r"the memory of inplace at B = 3 is unknown.*NameError"):
         table = bench(small("inplace"))
     assert table["failure"].tolist() == [""]
     assert table["memory_mb"].isna().all()
@@ -658,7 +646,10 @@ def test_an_interrupted_run_goes_on_and_may_be_extended(
     assert json.loads(path.with_suffix(".json").read_text())["repetitions"] == 2
     assert sorted(file.name for file in path.parent.iterdir()) == ["bench.csv", "bench.json"]
     added.clear()
-    bench(small("inplace"), path)  # what is complete is measured again
+    with pytest.raises(ValueError, match=r"bench\.csv holds a finished benchmark; .*--fresh"):
+        bench(small("inplace"), path)
+    assert added == []
+    bench(small("inplace"), path, fresh=True)
     assert added == [("inplace", 0)]
 
 

@@ -1,12 +1,13 @@
 """A benchmark's synthetic drafter: the texts that it knows save the target's work, nothing else."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from conftest import make_pair, make_prompts
 
 import specviz as sv
-from specviz.bench.clock import Clock, ClockedDrafter
+from specviz.bench.measuring import Clock, ClockedDrafter
 from specviz.engine.drafters import synthetic
 
 DRAFTER = sv.drafter("synthetic", rates=[0.9, 0.7, 0.4])
@@ -40,8 +41,7 @@ def test_known_texts_leave_the_run_as_it_is(asked: list[str], strategy: str) -> 
     plain = sv.generate(pair, prompts, strategy=strategy, drafter=DRAFTER, **OPTIONS)
     rounds = asked.count("target")
     asked.clear()
-    texts = zip(map(tuple, plain.prompts), plain.tokens, strict=True)
-    known = ClockedDrafter.of(DRAFTER, Clock(), dict(texts))
+    known = ClockedDrafter.of(DRAFTER, Clock(), plain)
     result = sv.generate(pair, prompts, strategy=strategy, drafter=known, **OPTIONS)
     assert result.tokens == plain.tokens
     for name in COLUMNS:
@@ -55,10 +55,8 @@ def test_the_target_is_asked_where_a_row_has_left_its_known_text(asked: list[str
     plain = sv.generate(pair, prompts, drafter=DRAFTER, **OPTIONS)
     rounds = asked.count("target")
     asked.clear()
-    others = {}
-    for prompt, tokens in zip(plain.prompts, plain.tokens, strict=True):
-        others[tuple(prompt)] = [token + 1 for token in tokens]
-    clocked = ClockedDrafter.of(DRAFTER, Clock(), others)
+    others = [[token + 1 for token in tokens] for tokens in plain.tokens]
+    clocked = ClockedDrafter.of(DRAFTER, Clock(), replace(plain, tokens=others))
     result = sv.generate(pair, prompts, drafter=clocked, **OPTIONS)
     assert result.tokens == plain.tokens
     # Before its first round a row has written nothing that could differ.
@@ -68,13 +66,12 @@ def test_the_target_is_asked_where_a_row_has_left_its_known_text(asked: list[str
 def test_drawn_texts_are_not_taken_from_greedy_ones() -> None:
     pair, prompts = make_pair("llama"), make_prompts()[:3]
     greedy = sv.generate(pair, prompts, drafter=DRAFTER, **OPTIONS)
-    known = dict(zip(map(tuple, greedy.prompts), greedy.tokens, strict=True))
     sampled = OPTIONS | {
         "sampling": sv.SamplingParams(temperature=1.0, coupling="gumbel"),
         "seed": 3,
     }
     plain = sv.generate(pair, prompts, drafter=DRAFTER, **sampled)
-    clocked = ClockedDrafter.of(DRAFTER, Clock(), known)
+    clocked = ClockedDrafter.of(DRAFTER, Clock(), greedy)
     result = sv.generate(pair, prompts, drafter=clocked, **sampled)
     assert result.tokens == plain.tokens
     assert result.rows["accepted"].tolist() == plain.rows["accepted"].tolist()

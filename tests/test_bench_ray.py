@@ -15,7 +15,7 @@ import pytest
 from conftest import make_pair, make_prompts
 
 from specviz.bench import Grid, OnRay, StoredPair, on_ray, run_bench
-from specviz.bench.log import Log
+from specviz.bench.running import Log
 from specviz.engine.state import State
 from specviz.engine.strategies.inplace import InPlace
 

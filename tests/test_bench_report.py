@@ -14,8 +14,7 @@ import pytest
 from bench_rows import HOSTILE, row, sample
 
 from specviz.bench import make_table, sections
-from specviz.bench.charts import ratio_chart, speed_chart
-from specviz.bench.report import report, save_report
+from specviz.bench.report import ratio_chart, report, save_report, speed_chart
 from specviz.bench.table import conditions
 from specviz.views.policy import POLICY
 

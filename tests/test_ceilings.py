@@ -108,9 +108,9 @@ def test_graphs_are_read_where_they_were_measured() -> None:
             TABLE[TABLE["quantity"] != "launch"],
             "table must hold a measurement of launch, which is missing",
         ),
-        (TABLE.assign(rate=0.0), "table must hold rates above 0"),
-        (TABLE.assign(rate="fast"), "table must hold rates above 0"),
-        (TABLE.assign(bytes=np.nan), "table must hold sizes above 0"),
+        (TABLE.assign(rate=0.0), "table must hold numbers above 0 as rate"),
+        (TABLE.assign(rate="fast"), "table must hold numbers above 0 as rate"),
+        (TABLE.assign(bytes=np.nan), "table must hold numbers above 0 as bytes"),
     ],
 )
 def test_a_table_that_is_none_says_why(table: pd.DataFrame, message: str) -> None:

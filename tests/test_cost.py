@@ -9,7 +9,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import specviz as sv
 from specviz.cli.main import main
-from specviz.costs.acceptance import realigned_rows
+from specviz.costs.breakeven import realigned_rows
 from specviz.costs.ceilings import Ceilings
 from specviz.costs.memory import memory, peak_bytes
 from specviz.costs.roofline import Roofline

@@ -16,10 +16,18 @@ from conftest import make_pair, make_prompts
 
 import specviz as sv
 from specviz.bench import Grid, check, comparisons, make_table, read_table, run_bench
-from specviz.bench.cells import SharedWork, measure, reference_of
-from specviz.bench.equal_work import BROKEN, HOLDS, LINES, UNKNOWN, by_line, method_of, summary
+from specviz.bench.equal_work import (
+    BROKEN,
+    HOLDS,
+    LINES,
+    PRICE,
+    UNKNOWN,
+    by_line,
+    method_of,
+    summary,
+)
+from specviz.bench.measuring import SharedWork, allocated_bytes, measure, reference_of
 from specviz.bench.report import report
-from specviz.bench.resources import MemoryMeter
 from specviz.cli.main import main
 from specviz.util.files import save_measured
 
@@ -198,11 +206,24 @@ def test_the_smaller_method_has_room_for_a_larger_batch() -> None:
         row("inplace", 150.0, 4, memory_mb=40.0),
     ]
     found = check(make_table(rows))
-    (why,) = found.loc[found["line"] == "memory", "why"]
+    ((state, why),) = found.loc[found["line"] == "memory", ["state", "why"]].to_numpy()
+    assert state == PRICE
     assert why == (
         "memory_mb: 40 against 30, in which autoregressive has room for B = 8: "
         "170 tokens/s instead of 100"
     )
+
+
+def test_the_memory_of_a_draft_is_its_price_and_breaks_nothing(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    table = fair()
+    table.loc[table["drafter"] == "none", "memory_mb"] = 30.0
+    assert command(stored(table, tmp_path)) == 0
+    assert capsys.readouterr().out.count("memory_mb: 40 against 30") == 2
+    # The price of a draft is no reason for memory that decoding without drafts takes.
+    table.loc[table["drafter"] == "none", "memory_mb"] = 50.0
+    assert command(stored(table, tmp_path)) == 1
 
 
 def test_assisted_generation_at_one_row_is_not_compared_at_equal_requests() -> None:
@@ -369,11 +390,7 @@ def test_on_cuda_what_the_allocator_keeps_for_later_is_no_memory_of_a_run(
     for name, size in held.items():
         monkeypatch.setattr(torch.cuda, name, lambda *_, size=size: size)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda *_: None)
-    meter = object.__new__(MemoryMeter)
-    vars(meter).update(peak_mb=None, _weights=3e6, _gpus=[0], _watch=None)
-    with meter:
-        pass
-    assert meter.peak_mb == 9 - 4 + 3
+    assert allocated_bytes([0], lambda: None) == 9e6 - 4e6
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import pytest
 from conftest import run_program
 from full_disk import KINDS
 
-from specviz.bench.log import Log
+from specviz.bench.running import Log
 from specviz.cli import exit
 from specviz.cli.main import main as cli
 from specviz.util.files import WriteError, write, write_folder

@@ -26,7 +26,7 @@ from test_simulate_overlap import equal_rounds
 
 import specviz as sv
 from specviz.bench import check, make_table
-from specviz.bench.resources import places
+from specviz.bench.measuring import places
 from specviz.engine.gumbel import Gumbel
 from specviz.engine.lanes import workers
 from specviz.engine.lanes.admission import Admission

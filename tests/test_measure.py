@@ -15,10 +15,9 @@ from transformers import AutoModelForCausalLM, Lfm2Config, Lfm2ForCausalLM, Qwen
 import specviz as sv
 from specviz.cli.main import main
 from specviz.costs.ceilings import CPU_TABLE, Ceilings
-from specviz.costs.held import ALWAYS
-from specviz.costs.measured_shape import MeasuredShape
-from specviz.costs.memory import memory
+from specviz.costs.memory import ALWAYS, memory
 from specviz.costs.roofline import Roofline
+from specviz.costs.shapes import MeasuredShape
 from specviz.engine.options import Options
 from specviz.engine.run import make_run
 from specviz.generation.measure import measure_config, measure_model

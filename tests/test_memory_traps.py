@@ -16,7 +16,7 @@ from transformers import LlamaModel
 
 import specviz as sv
 from specviz.bench import check, make_table
-from specviz.bench.resources import MB, MemoryMeter
+from specviz.bench.measuring import MB, allocated_bytes
 from specviz.costs import predict as speed
 from specviz.costs.ceilings import Ceilings
 from specviz.costs.memory import peak_bytes
@@ -65,12 +65,7 @@ def measured_mb(monkeypatch: pytest.MonkeyPatch, read: str, *before: float) -> f
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda *_: allocator.now[read])
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda *_: allocator.most[read])
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", allocator.reset)
-    meter = object.__new__(MemoryMeter)
-    vars(meter).update(peak_mb=None, _weights=3e6, _gpus=[0], _watch=None)
-    with meter:
-        allocator.run(5 * MB)
-    assert meter.peak_mb is not None
-    return meter.peak_mb
+    return allocated_bytes([0], lambda: allocator.run(5 * MB)) / MB
 
 
 @pytest.mark.parametrize(("read", "is_equal"), [("allocated", True), ("reserved", False)])
@@ -80,7 +75,7 @@ def test_a_meter_that_reads_what_an_allocator_keeps_is_found(
     """The same run, first and after a larger one, takes the same memory."""
     first = measured_mb(monkeypatch, read)
     later = measured_mb(monkeypatch, read, 40 * MB)
-    assert (first == later == 8) == is_equal
+    assert (first == later == 5) == is_equal
     sides = [("inplace", first), ("eqspec", later)]
     table = make_table([row(name, 1.0, memory_mb=memory) for name, memory in sides])
     assert ("memory" not in set(check(table)["line"])) == is_equal

@@ -29,6 +29,7 @@ def bench(
     """Measure a grid. name: of the log of what is measured so far."""
     prompts = [] if isinstance(source, ShapePair) else sv.load_prompts()
     path = RUNS / f"{name}.csv"
+    path.unlink(missing_ok=True)  # of an earlier run; figures/data has it
     return run_bench(source, prompts, grid, path, limit=limit, turns=turns, recording=recording)
 
 

@@ -22,7 +22,7 @@ from transformers.utils import logging
 
 import specviz as sv
 from specviz.bench import Baseline, Grid, StoredPair, Written, run_bench
-from specviz.bench.baselines import Prompts, cut
+from specviz.bench.sources import Prompts, cut
 
 INPUTS = ("input_ids", "attention_mask", "position_ids")
 # By default it computes in bfloat16 where the CPU can, and keeps K/V in 8 bits.
@@ -33,7 +33,9 @@ MAX_STEP_TOKENS = 1 << 20  # one step reads all prompts of a batch, however long
 def openvino(grid: Grid, limit: int) -> Measured:
     """Measure a grid on the embedded pair."""
     prompts = sv.load_prompts()
-    return run_bench(StoredPair(), prompts, grid, RUNS / "openvino.csv", limit=limit, turns=16)
+    path = RUNS / "openvino.csv"
+    path.unlink(missing_ok=True)  # of an earlier run; figures/data has it
+    return run_bench(StoredPair(), prompts, grid, path, limit=limit, turns=16)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import torch
 from measure import FIGURES, Measured, command, without_model
 from torch.nn.functional import linear
 
-from specviz.bench.clock import synchronize
+from specviz.bench.measuring import synchronize
 from specviz.engine.models.pair import DTYPES
 from specviz.engine.models.places import find_device
 

@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 
 import specviz as sv
-from specviz.bench.clock import synchronize
+from specviz.bench.measuring import synchronize
 from specviz.generation.generate import generate_interleaved
 from specviz.util.files import conditions, save_measured
 

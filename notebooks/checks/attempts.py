@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 import specviz as sv
 from checks.base import NotYetError, WrongAnswerError, ask
-from specviz.bench.clock import synchronize
+from specviz.bench.measuring import synchronize
 from specviz.util.files import write
 
 Tokens = list[int]

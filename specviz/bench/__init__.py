@@ -6,12 +6,18 @@ table, conditions = run_bench(StoredPair(), sv.load_prompts(), grid)
 print(check(table))
 """
 
-from specviz.bench.baselines import Baseline, Written
+from specviz.bench.cells import STANDARD, SYNTHETIC, Grid, standard
 from specviz.bench.equal_work import check, comparisons
-from specviz.bench.grid import STANDARD, SYNTHETIC, Grid, standard
 from specviz.bench.on_ray import OnRay
 from specviz.bench.running import run_bench
-from specviz.bench.sources import LoadedPair, PairSource, ShapePair, StoredPair
+from specviz.bench.sources import (
+    Baseline,
+    LoadedPair,
+    PairSource,
+    ShapePair,
+    StoredPair,
+    Written,
+)  # fmt: skip
 from specviz.bench.table import failures, make_table, read_table, readable, sections
 from specviz.bench.verdict import pays
 

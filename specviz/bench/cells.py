@@ -1,314 +1,262 @@
-"""One cell, run once: decode, time the whole call, and compare every text with decoding alone.
+"""What is measured: methods by the names that tables show, and the cells of a grid. Runs nothing.
 
-A speed counts only with equal texts; without them the outcome says why there is no speed. Nothing
-is written to files. Cells may take turns: each is a generator that stops after every round, or
-after every batch of a baseline, and its clock stops with it.
+exspec:window=32,fallback=wait    hf_assisted:confidence=0    inplace:graphs=true
+synthetic:rates=0.8/0.6/0.5       inplace:selector=tetris+extra=2
 """
 
-import gc
-import time
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from itertools import product
+from typing import Any
 
-import torch
-
-from specviz.bench.baselines import Baseline
-from specviz.bench.clock import Clock, ClockedDrafter, synchronize
-from specviz.bench.grid import Cell
-from specviz.bench.resources import MemoryMeter, use_of
-from specviz.checks.compare import compare
+from specviz.bench.sources import BASELINES, Baseline
 from specviz.engine.drafters import DRAFTERS, Drafter
-from specviz.engine.drafters.synthetic import SyntheticDrafter
-from specviz.engine.kv.attention import attending, attending_plainly
-from specviz.engine.models.pair import Pair
-from specviz.generation.generate import generate, generate_stepwise
-from specviz.generation.interleave import Steps, interleave
-from specviz.generation.result import Result
+from specviz.engine.names import parse
+from specviz.engine.options import Options
+from specviz.engine.registry import changed, make
+from specviz.engine.selectors import SELECTORS, Selector
+from specviz.engine.strategies import STRATEGIES, Strategy
+from specviz.util.validate import require_int
 
-T = TypeVar("T")
-Outcome = dict[str, Any]
-# What an outcome says of a run, None if the cell failed before it was known.
-FIGURES = (
-    "exact_match", "near_ties", "mean_acceptance_length", "rounds", "new_tokens", "seconds",
-    "tokens_per_s", "round_ms", "draft_ms", "sync_share", "verified_a_round", "uncounted_s",
-    "in_flight", "devices", "training_s",
-)  # fmt: skip
+SYNTHETIC = "synthetic:rates=0.7/0.5/0.4/0.25/0.15"  # mean acceptance length 3 at K = 5
+STANDARD = (
+    "autoregressive",
+    "autoregressive:compile=true",
+    "hf_generate",
+    "hf_assisted",
+    "hf_assisted:confidence=0",
+    "rollback",
+    "masking",
+    "eqspec",
+    "eqspec:as_published=true",
+    "exspec",
+    "exspec:as_published=true",
+    "inplace",
+    "inplace:compile=true",
+)
+DEPTHS: tuple[int | str, ...] = (3, 7, "auto")  # further K of the standard grids
+# The arguments of `generate` that neither an axis of the grid nor the benchmark itself decides on.
+GENERATE_OPTIONS = {"compile", "deterministic", "graphs", "selector"}
 
 
 @dataclass(frozen=True)
-class SharedWork:
-    """What cells that must write the same texts share.
+class Method:
+    """A way to decode.
 
     Attributes:
-        prompts: token ids.
-        reference: what the target writes for each prompt alone.
+        label: the name in tables, "exspec:window=8", without the options that are the default.
+        how: the strategy or the baseline.
+        generate_options: arguments of `generate`, some of GENERATE_OPTIONS.
     """
 
-    pair: Pair
-    prompts: Sequence[Sequence[int]]
-    reference: Result
+    label: str
+    how: Strategy | Baseline
+    generate_options: tuple[tuple[str, object], ...] = ()
 
 
-class TimedResult(NamedTuple):
-    """One decoding of all prompts.
+def method(entry: str | Strategy | Baseline) -> Method:
+    """Return the method that an entry of a grid names.
 
-    rounds: for a baseline, forwards of the target. uncounted_s: drafting that `seconds` leaves out.
+    Raises:
+        ValueError: the name or an option is unknown, or a value cannot be used.
+    """
+    if not isinstance(entry, str):
+        return Method(label(entry), entry)
+    name, options = parse(entry)
+    known: dict[str, type[Any]] = {**STRATEGIES, **BASELINES}
+    of_generate = {}
+    if name in STRATEGIES:
+        of_generate = {key: options[key] for key in sorted(GENERATE_OPTIONS & options.keys())}
+    own = {key: value for key, value in options.items() if key not in of_generate}
+    how = make("strategy", known, name, own)
+    if "selector" in of_generate:
+        of_generate["selector"] = verifier(str(of_generate["selector"]))
+    return Method(label(how, options), how, tuple(of_generate.items()))
+
+
+def proposer(entry: str | Drafter) -> Drafter:
+    """Return the drafter that an entry of a grid names, such as "synthetic:rates=0.8/0.6".
+
+    Raises:
+        ValueError: the name or an option is unknown, or a value cannot be used.
+    """
+    return make("drafter", DRAFTERS, *parse(entry)) if isinstance(entry, str) else entry
+
+
+def verifier(entry: str) -> Selector:
+    """Return the selector that an option names: "tetris", "tetris+extra=3+score=largest".
+
+    Raises:
+        ValueError: the name or an option is unknown, or a value cannot be used.
+    """
+    name, *options = entry.split("+")
+    return make("selector", SELECTORS, *parse(f"{name}:{','.join(options)}"))
+
+
+def label(how: Strategy | Baseline | Drafter, options: Mapping[str, object] | None = None) -> str:
+    """Return the name and the options that are not the default, as `parse` reads them.
+
+    Args:
+        options: those that were given; None: all that `how` has.
+    """
+    shown = [f"{name}={_text(value)}" for name, value in changed(how, options).items()]
+    return f"{how.name}:{','.join(shown)}" if shown else how.name
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return "/".join(map(_text, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of a grid.
+
+    Attributes:
+        pair: label of the source that the pair comes from.
+        device, dtype: as they were given; None: the pair's own.
+        max_new_tokens, prompt_tokens: prompts are cut to their last `prompt_tokens`; None: none is.
+        batch_size: B.
+        strategy, drafter: labels. The drafter of a method that does not draft is "none".
+        num_draft_tokens: K, 0 for a method that does not draft, or a word that `generate` takes,
+            such as "auto".
+        method, proposer: what the labels stand for.
     """
 
-    result: Result
-    seconds: float
-    uncounted_s: float
-    mean_acceptance_length: float
-    rounds: int
+    pair: str
+    device: str | None
+    dtype: str | None
+    max_new_tokens: int
+    prompt_tokens: int | None
+    batch_size: int
+    strategy: str
+    drafter: str
+    num_draft_tokens: int | str
+    method: Method = field(compare=False, repr=False)
+    proposer: Drafter | None = field(compare=False, repr=False)
+
+    @property
+    def key(self) -> dict[str, object]:
+        """What identifies the cell, as plain values."""
+        return {item.name: getattr(self, item.name) for item in fields(self) if item.compare}
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """The method, if it is not a strategy."""
+        return self.method.how if isinstance(self.method.how, Baseline) else None
+
+    @property
+    def models(self) -> tuple[str, str | None, str | None]:
+        """Cells with equal `models` run with the same models in memory."""
+        return self.pair, self.device, self.dtype
+
+    @property
+    def texts(self) -> tuple[int, int | None]:
+        """Cells with equal `models` and `texts` must write the same texts."""
+        return self.max_new_tokens, self.prompt_tokens
 
 
-def reference_of(pair: Pair, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Result:
-    """Return what the target writes for each prompt alone. Raises ValueError as `generate`."""
-    alone: dict[str, Any] = {"strategy": "autoregressive", "batch_size": 1, "progress": False}
-    return generate(pair, prompts, max_new_tokens=max_new_tokens, **alone)
+@dataclass(frozen=True)
+class Grid:
+    """Every strategy with every drafter at every B, K, length, dtype and device.
 
+    K and drafter concern methods that draft. Baselines draft with the pair's draft model and a K
+    that is a number, and HF assisted generation runs at B = 1 only.
 
-def warm_up(work: SharedWork, cell: Cell) -> float | str | None:
-    """Run the longest prompts, as many as are in flight at once.
+    Attributes:
+        strategies: names with options ("exspec:window=8", "hf_generate", "hf_assisted"),
+            strategies, or objects of a `Baseline` of your own.
+        num_draft_tokens: K; words go to `generate` as they are.
+        prompt_tokens: prompts are cut to so many of their last tokens; None: none is cut.
+        drafters: names with options ("synthetic:rates=0.8/0.6") or drafters.
+        dtypes, devices: as in `load_pair`; None: the pair's own.
 
-    After it libraries are loaded and kernels chosen.
-    CUDA graphs belong to a run and are captured in each: `round_ms` excludes that, `seconds` does
-    not. A cell that cannot run fails when it is measured, not here.
-
-    Returns:
-        the most memory that they held at once, in MB; None where it is not measured, as for
-        compiled methods, see `MemoryMeter`. If it failed, why.
+    Raises:
+        ValueError: a number, a name or an option cannot be used.
     """
-    # A compiled method runs on all prompts: every new shape takes seconds to compile.
-    compiled = dict(cell.method.generate_options).get("compile", False)
-    try:
-        if compiled:  # what is watched is not what is compiled
-            _drain(_run(work, cell))
-            return None
-        rows = cell.method.how.capacity(cell.batch_size, len(work.prompts))
-        longest = sorted(work.prompts, key=len, reverse=True)[:rows]
-        work = replace(work, prompts=longest)
-        with MemoryMeter(work.pair, cell) as meter:
-            _drain(_run(work, cell))
-        return meter.peak_mb
-    except Exception as error:  # `with_memory` reports it if the cell itself runs
-        why = f"{type(error).__name__}: {error}"
-    # Outside the handler: the exception holds the tensors of the run.
-    _free_memory(work.pair)
-    return why
 
+    strategies: Sequence[str | Strategy | Baseline] = ("autoregressive", "eqspec", "inplace")
+    batch_sizes: Sequence[int] = (1, 4, 8, 16)
+    num_draft_tokens: Sequence[int | str] = (5,)
+    max_new_tokens: Sequence[int] = (64,)
+    prompt_tokens: Sequence[int | None] = (None,)
+    drafters: Sequence[str | Drafter] = ("model",)
+    dtypes: Sequence[str | None] = (None,)
+    devices: Sequence[str | None] = (None,)
+    repetitions: int = 3
 
-def with_memory(outcome: Outcome, cell: Cell, warmed: float | str | None) -> Outcome:
-    """Add the memory that a warm-up measured. Warn if only the warm-up failed."""
-    if isinstance(warmed, str) and not outcome["failure"]:
-        warnings.warn(
-            f"the memory of {cell.strategy} at B = {cell.batch_size} is unknown, because its "
-            f"warm-up failed ({warmed})",
-            stacklevel=2,
-        )
-    return outcome | {"memory_mb": None if isinstance(warmed, str) else warmed}
-
-
-def measure(work: SharedWork, cell: Cell, *, recording: bool = False) -> Outcome:
-    """Run the cell and return what `measure_in_turns` returns."""
-    return _drain(measure_in_turns(work, cell, recording=recording))
-
-
-def take_turns(
-    work: SharedWork, cells: Sequence[Cell], turns: int, *, recording: bool = False
-) -> Iterator[tuple[int, Outcome]]:
-    """Interleave cells; yield the place and the outcome of each as it ends."""
-
-    def turn(place: int) -> AbstractContextManager[object]:
-        models = [work.pair.target, work.pair.draft]
-        # Our own runs are suspended in a baseline's turn, and must not change what it measures.
-        is_baseline = isinstance(cells[place].method.how, Baseline)
-        return attending_plainly(models) if is_baseline else attending(models)
-
-    running = [measure_in_turns(work, cell, recording=recording) for cell in cells]
-    total = sum(map(len, work.reference.tokens))
-    yield from interleave(running, total, turns, turn)
-
-
-def measure_in_turns(work: SharedWork, cell: Cell, *, recording: bool = False) -> Steps[Outcome]:
-    """Run the cell; yield the number of tokens so far whenever another cell may have its turn.
-
-    Returns:
-        FIGURES, failure ("", or why there is no speed: then seconds, tokens_per_s and what
-        `per_round` says are None), with `recording` recorded_tokens_per_s (of a second run, whose
-        texts are compared, too), and on what, with what and when this process ran. Seconds are
-        those of the whole call without uncounted_s, which a synthetic drafter needs to learn the
-        right tokens. A baseline has no times of rounds and no recorded run.
-    """
-    try:
-        outcome = yield from _measured(work, cell, recording)
-    except Exception as error:  # it ends this cell, not the grid
-        outcome = failed(error)
-    if outcome["failure"]:
-        _free_memory(work.pair)
-    return outcome | stamp(work.reference, len(work.prompts))
-
-
-def failed(error: BaseException) -> Outcome:
-    """Return the outcome of a cell that raised an error."""
-    why = " ".join(str(error).split())
-    if not isinstance(error, ValueError):
-        why = f"{type(error).__name__}: {why}"
-    return dict.fromkeys(FIGURES) | {"failure": why[:300] or type(error).__name__}
-
-
-def stamp(reference: Result, prompts: int) -> Outcome:
-    """Say on what, with what and when this process runs."""
-    meta = reference.meta
-    return {
-        "target": meta["target"],
-        "draft": meta["draft"],
-        "dtype": meta["dtype"],
-        "device_name": meta["device"],
-        **meta["versions"],
-        "threads": torch.get_num_threads(),
-        "prompts": prompts,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-
-
-def per_round(result: Result) -> Outcome:
-    """Return medians over the largest rounds. On a GPU, events on the stream measure them.
-
-    round_ms: a round from its drafts on, without prompts. draft_ms: its phase draft. sync_share:
-    its phase synchronise.
-    """
-    rows = result.rounds["batch"]
-    stages = result.stages[rows == rows.max()]
-    ms = stages["total_ms"] - stages["schedule_ms"]
-    return {
-        "round_ms": float(ms.median()),
-        "draft_ms": float(stages["draft_ms"].median()),
-        "sync_share": float((stages["sync_ms"] / ms).median()),
-    }
-
-
-def _drain(steps: Steps[T]) -> T:
-    """Take all steps and return the value at their end."""
-    ((_, value),) = interleave([steps], 0, 1, lambda place: nullcontext())
-    return value
-
-
-def _measured(work: SharedWork, cell: Cell, recording: bool) -> Steps[Outcome]:
-    run = yield from _run(work, cell)
-    ours = not isinstance(cell.method.how, Baseline)
-    new_tokens = sum(map(len, run.result.tokens))
-    outcome: Outcome = dict.fromkeys(FIGURES)
-    outcome |= _compared(run.result, work)
-    outcome["mean_acceptance_length"] = run.mean_acceptance_length
-    outcome["rounds"] = run.rounds
-    outcome["new_tokens"] = new_tokens
-    outcome["uncounted_s"] = run.uncounted_s
-    outcome |= use_of(work.pair, cell, run.result)
-    if recording:
-        outcome["recorded_tokens_per_s"] = None
-    if outcome["failure"]:
-        return outcome
-    outcome["seconds"] = run.seconds
-    outcome["tokens_per_s"] = new_tokens / run.seconds
-    if ours:
-        outcome |= per_round(run.result)
-    if recording and ours:
-        recorded = yield from _run(work, cell, record=True)
-        if not _compared(recorded.result, work)["failure"]:
-            outcome["recorded_tokens_per_s"] = new_tokens / recorded.seconds
-    return outcome
-
-
-def _compared(result: Result, work: SharedWork) -> Outcome:
-    """Return exact_match, near_ties, and a failure if rounding does not explain a difference."""
-    reference = work.reference
-    pairs = zip(result.tokens, reference.tokens, strict=True)
-    differing = sum(ours != theirs for ours, theirs in pairs)
-    prompts = len(reference.tokens)
-    outcome: Outcome = {"exact_match": 1 - differing / prompts, "near_ties": 0, "failure": ""}
-    if differing:
-        causes = compare(result, reference, pair=work.pair).summary.iloc[0]
-        outcome["near_ties"] = int(causes["near_ties"])
-        if causes["near_ties"] < differing:
-            outcome["failure"] = (
-                f"{differing} of {prompts} texts differ from decoding alone, "
-                f"{causes['unexplained']} of them not explained by noise, "
-                f"{causes['unknown']} for an unknown cause"
+    def __post_init__(self) -> None:
+        require_int("repetitions", self.repetitions)
+        for name in ("batch_sizes", "max_new_tokens", "prompt_tokens", "num_draft_tokens"):
+            for value in getattr(self, name):
+                if isinstance(value, str):
+                    Options(num_draft_tokens=value)  # refuses a word that generate does not take
+                elif value is not None:
+                    require_int(name, value)
+        if not list(self.cells("")):  # unknown names and options are refused here
+            raise ValueError(
+                "strategies must leave a cell, got none: baselines draft with the model drafter "
+                "and numbers as K, and hf_assisted at B = 1 only; add another strategy, or B = 1"
             )
-    return outcome
 
+    @cached_property
+    def methods(self) -> list[Method]:
+        """The strategies and baselines."""
+        return [method(entry) for entry in self.strategies]
 
-def _run(work: SharedWork, cell: Cell, record: bool = False) -> Steps[TimedResult]:
-    how = cell.method.how
-    baseline = how if isinstance(how, Baseline) else None
-    if baseline is not None:
-        baseline.prepare(work.pair)
-    aside = Clock()
-    uncounted = Clock()
-    gc.collect()  # now, not in the middle of what is timed
-    synchronize(work.pair.device)
-    began = time.perf_counter()
-    if baseline is not None:
-        k = int(cell.num_draft_tokens)
-        lengths = (cell.batch_size, cell.max_new_tokens, k)
-        written = yield from _pausing(baseline.write(work.pair, work.prompts, *lengths), aside)
-    else:
-        options = _drafting(work, cell, uncounted) | dict(cell.method.generate_options)
-        if record:
-            options |= {"record": True, "graphs": False}  # what is captured leaves no records
-        steps = generate_stepwise(
-            work.pair,
-            work.prompts,
-            strategy=how,
-            batch_size=cell.batch_size,
-            max_new_tokens=cell.max_new_tokens,
-            **options,
+    @cached_property
+    def _proposers(self) -> list[Drafter]:
+        return [proposer(entry) for entry in self.drafters]
+
+    def cells(self, pair: str) -> Iterator[Cell]:
+        """Return the cells for one pair, those that share models and texts next to each other."""
+        shared = product(
+            self.devices, self.dtypes, self.max_new_tokens, self.prompt_tokens, self.batch_sizes
         )
-        result = yield from _pausing(steps, aside)
-    synchronize(work.pair.device)
-    seconds = time.perf_counter() - began - aside.seconds - uncounted.seconds
-    if baseline is None:
-        summary = result.summary.iloc[0]
-        length = float(summary["mean_acceptance_length"])
-        return TimedResult(result, seconds, uncounted.seconds, length, int(summary["rounds"]))
-    # Every forward of assisted decoding verifies.
-    length = sum(map(len, written.tokens)) / written.row_forwards if baseline.drafts else 1.0
-    meta = {"strategy": cell.strategy, "batch_size": cell.batch_size, "num_draft_tokens": k}
-    result = replace(work.reference, tokens=written.tokens, meta=work.reference.meta | meta)
-    return TimedResult(result, seconds, 0.0, length, written.forwards)
+        for device, dtype, new_tokens, prompt_tokens, size in shared:
+            for how, drafter, k in self._ways(size):
+                yield Cell(
+                    pair=pair,
+                    device=device,
+                    dtype=dtype,
+                    max_new_tokens=new_tokens,
+                    prompt_tokens=prompt_tokens,
+                    batch_size=size,
+                    strategy=how.label,
+                    drafter="none" if drafter is None else label(drafter),
+                    num_draft_tokens=k,
+                    method=how,
+                    proposer=drafter,
+                )
+
+    def _ways(self, batch_size: int) -> Iterator[tuple[Method, Drafter | None, int | str]]:
+        """Return (method, drafter, K): one of each method that does not draft."""
+        for each in self.methods:
+            if not each.how.drafts:
+                yield each, None, 0
+                continue
+            baseline = each.how if isinstance(each.how, Baseline) else None
+            if baseline is not None and baseline.alone and batch_size > 1:
+                continue
+            for drafter, k in product(self._proposers, self.num_draft_tokens):
+                if baseline is None or (drafter.name == "model" and not isinstance(k, str)):
+                    yield each, drafter, k
 
 
-def _pausing(steps: Steps[T], aside: Clock) -> Steps[T]:
-    """Yield the same steps, and sum in `aside` the time that other cells take in between."""
-    while True:
-        try:
-            written = next(steps)
-        except StopIteration as end:
-            value: T = end.value
-            return value
-        with aside:
-            yield written
+def standard(synthetic: str | Drafter = SYNTHETIC, **axes: Any) -> list[Grid]:
+    """Return the grids of `make bench`; `axes` as `Grid` takes them.
 
-
-def _drafting(work: SharedWork, cell: Cell, uncounted: Clock) -> dict[str, Any]:
-    """Return the drafter and K. Name a drafter without options: a strategy may set some."""
-    drafter: str | Drafter | None = cell.drafter if cell.drafter in DRAFTERS else cell.proposer
-    if drafter is None:
-        return {}
-    if isinstance(drafter, SyntheticDrafter):
-        prompts = map(tuple, work.reference.prompts)
-        known = dict(zip(prompts, work.reference.tokens, strict=True))
-        drafter = ClockedDrafter.of(drafter, uncounted, known)
-    return {"drafter": drafter, "num_draft_tokens": cell.num_draft_tokens}
-
-
-def _free_memory(pair: Pair) -> None:
-    """Give back what a failed run left in a GPU's memory."""
-    gc.collect()
-    if pair.device.type == "cuda":
-        torch.cuda.empty_cache()
+    They hold all strategies that promise the text, the baselines of transformers, `inplace` with
+    other K and with a K chosen in each round, and `inplace` with drafts that are accepted at given
+    rates.
+    """
+    grids = [Grid(STANDARD, **axes)]
+    depths = [k for k in DEPTHS if k not in grids[0].num_draft_tokens]
+    if depths:
+        grids.append(Grid(("inplace",), **axes | {"num_draft_tokens": depths}))
+    grids.append(Grid(("inplace",), **axes, drafters=(synthetic,)))
+    return grids

@@ -6,16 +6,15 @@ the same B. `docs/compare.md` says why each line of LINES matters.
 """
 
 import re
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
 
-from specviz.bench.table import VERSIONS, check_table, names, sections
+from specviz.bench.table import VERSIONS, names, sections
 from specviz.util.files import as_saved
 
-HOLDS, BROKEN, UNKNOWN = "holds", "broken", "unknown"
+HOLDS, BROKEN, UNKNOWN, PRICE = "holds", "broken", "unknown", "price"
 CLOSE = 0.05  # measured values that differ by no more are equal
 COLUMNS = ["section", "batch_size", "method", "reference", "line", "state", "why"]
 _NUMBER = re.compile(r"=-?[\d.]+(e-?\d+)?$")  # an option that is a number
@@ -28,12 +27,10 @@ def check(table: pd.DataFrame) -> pd.DataFrame:
         table: of `run_bench` or `read_table`, or a section of it.
 
     Returns:
-        An entry for each line of a comparison that is broken, or cannot be known from the table:
-        section (its heading), batch_size, method, reference, line, state ("broken" or "unknown")
-        and why (the column with both values, or the column that is missing).
-
-    Raises:
-        ValueError: `table` is not that of a benchmark.
+        An entry for each line of a comparison that does not hold: section (its heading),
+        batch_size, method, reference, line, state and why (the column with both values, or the
+        column that is missing). The state is "broken"; or "unknown", if the table does not say; or
+        "price": the memory of drafts, which decoding without drafts leaves free.
     """
     found = comparisons(table)
     return found[found["state"] != HOLDS].reset_index(drop=True)
@@ -44,7 +41,6 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
 
     Lines that do not apply to a comparison have no entry.
     """
-    check_table(table)
     found = []
     # Judge the digits that are saved, so that a table is judged alike in memory and from a file.
     for heading, section in sections(as_saved(table)):
@@ -66,8 +62,11 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
                     if each is not None and each.best["method"] != ours.best["method"]
                 }
                 for theirs in against.values():
-                    compared = (heading, int(size), ours.name, theirs.name)
-                    found += [(*compared, *result) for result in _judged(ours, theirs)]
+                    for line, judge in LINES.items():
+                        verdict = judge(ours, theirs)
+                        if verdict is not None:
+                            compared = (heading, int(size), ours.name, theirs.name)
+                            found.append((*compared, line, *verdict))
     return pd.DataFrame(found, columns=COLUMNS)
 
 
@@ -130,11 +129,8 @@ class Side:
         self.best = entries.loc[entries["tokens_per_s"].idxmax()]
         self.name = str(self.best["name"])
         self.drafts = bool(self.best["drafter"] != "none")
-
-    @cached_property
-    def tried(self) -> list[str]:
-        """The K at which the method was tried, those that failed among them."""
-        return list(dict.fromkeys(self.entries["num_draft_tokens"].astype(str)))
+        # The K at which the method was tried, those that failed among them.
+        self.tried = list(dict.fromkeys(entries["num_draft_tokens"].astype(str)))
 
     def value(self, column: str) -> Any:
         """Return the best entry's value; None if the table lacks it."""
@@ -150,13 +146,6 @@ def _sides(section: pd.DataFrame, where: pd.Series) -> list[Side]:
 
 def _fastest(sides: list[Side]) -> Side | None:
     return max(sides, key=lambda side: float(side.best["tokens_per_s"]), default=None)
-
-
-def _judged(ours: Side, theirs: Side) -> Iterator[tuple[str, str, str]]:
-    for line, judge in LINES.items():
-        verdict = judge(ours, theirs)
-        if verdict is not None:
-            yield line, *verdict
 
 
 # A judge returns the state and why, or None where the line does not apply.
@@ -218,16 +207,17 @@ def _in_flight(ours: Side, theirs: Side) -> _Verdict:
     return by_size if verdict[0] == UNKNOWN and by_size[0] == BROKEN else verdict
 
 
-def _devices(ours: Side, theirs: Side) -> _Verdict:
-    return _same(ours, theirs, "devices", "threads", *VERSIONS)
-
-
 def _memory(ours: Side, theirs: Side) -> _Verdict:
-    """Compare the peaks of memory. If they differ, say what the smaller one does with more."""
+    """Compare the peaks of memory. If they differ, say what the smaller one does with more.
+
+    That a method with drafts takes more than one without is its price: no setting changes it.
+    """
     state, why = _same(ours, theirs, "memory_mb", close=True)
     if state != BROKEN:
         return state, why
     less, more = sorted((ours, theirs), key=lambda side: float(side.value("memory_mb")))
+    if more.drafts and not less.drafts:
+        state = PRICE
     section = less.section
     larger = section[
         (section["method"] == less.best["method"])
@@ -276,7 +266,7 @@ LINES: dict[str, Callable[[Side, Side], _Verdict]] = {
     "verified tokens": _verified,
     "drafting time": _drafting,
     "requests in flight": _in_flight,
-    "devices": _devices,
+    "devices": lambda ours, theirs: _same(ours, theirs, "devices", "threads", *VERSIONS),
     "memory": _memory,
     "training": _training,
     "best settings": _best_settings,

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from specviz.bench.cells import (
+from specviz.bench.cells import Cell
+from specviz.bench.measuring import (
     Outcome,
     SharedWork,
     failed,
@@ -23,12 +24,11 @@ from specviz.bench.cells import (
     stamp,
     warm_up,
     with_memory,
-)
-from specviz.bench.grid import Cell
+)  # fmt: skip
 from specviz.bench.running import Job, Outcomes, Setting
 from specviz.engine.models.pair import Pair
 from specviz.generation.result import Result
-from specviz.util.validate import require_int, require_str
+from specviz.util.validate import require_int
 
 RETRIES = 3  # of a task whose worker died
 
@@ -52,8 +52,6 @@ class OnRay:
     cpus: int | None = None
 
     def __post_init__(self) -> None:
-        if self.address is not None:
-            require_str("address", self.address, "pass one such as 'auto', or None")
         require_int("gpus", self.gpus)
         if self.cpus is not None:
             require_int("cpus", self.cpus)
@@ -70,10 +68,13 @@ class OnRay:
             Exception: what models, prompts and references raise, ConnectionError without a
                 cluster at the address, and an error of Ray if all workers died over a reference.
         """
-        for device in sorted({job.cell.device or "" for job in jobs}):
-            if device.startswith("cuda:"):
+        by_cell: dict[Cell, list[Job]] = defaultdict(list)
+        for job in jobs:
+            by_cell[job.cell].append(job)
+            if str(job.cell.device).startswith("cuda:"):
                 raise ValueError(
-                    f"device={device!r} names one GPU, but Ray assigns them; pass device='cuda'"
+                    f"device={job.cell.device!r} names one GPU, but Ray assigns them; pass"
+                    " device='cuda'"
                 )
         ray: Any = import_module("ray")
         started = not ray.is_initialized()
@@ -81,38 +82,32 @@ class OnRay:
             options = {} if self.address else {"include_dashboard": False}
             ray.init(address=self.address, log_to_driver=False, **options)
         try:
-            yield from self._outcomes(ray, setting, jobs)
+            shared = ray.put(setting)
+            references: dict[object, Any] = {}
+            waiting = {}
+            for cell, same in by_cell.items():
+                place = self._place(ray, cell)
+                texts = (*cell.models, *cell.texts)
+                if texts not in references:
+                    task = ray.remote(_reference).options(**place)
+                    references[texts] = task.remote(shared, cell, place)
+                task = ray.remote(_measure).options(**place)
+                result = task.remote(shared, references[texts], cell, len(same), place)
+                waiting[result] = same, references[texts]
+            while waiting:
+                (done,), _ = ray.wait(list(waiting), num_returns=1)
+                same, reference = waiting.pop(done)
+                try:
+                    outcomes = ray.get(done)
+                except ray.exceptions.RayTaskError as error:
+                    raise error.cause from None  # as it would have been raised here
+                except ray.exceptions.RayError as error:
+                    outcomes = [failed(error) | stamp(*ray.get(reference))]
+                # Where the cell failed there are fewer outcomes than jobs.
+                yield from zip(same, outcomes, strict=False)
         finally:
             if started:
                 ray.shutdown()
-
-    def _outcomes(self, ray: Any, setting: Setting, jobs: Sequence[Job]) -> Outcomes:
-        shared = ray.put(setting)
-        references: dict[object, Any] = {}
-        waiting = {}
-        by_cell: dict[Cell, list[Job]] = defaultdict(list)
-        for job in jobs:
-            by_cell[job.cell].append(job)
-        for cell, same in by_cell.items():
-            place = self._place(ray, cell)
-            texts = (*cell.models, *cell.texts)
-            if texts not in references:
-                task = ray.remote(_reference).options(**place)
-                references[texts] = task.remote(shared, cell, place)
-            task = ray.remote(_measure).options(**place)
-            result = task.remote(shared, references[texts], cell, len(same), place)
-            waiting[result] = same, references[texts]
-        while waiting:
-            (done,), _ = ray.wait(list(waiting), num_returns=1)
-            same, reference = waiting.pop(done)
-            try:
-                outcomes = ray.get(done)
-            except ray.exceptions.RayTaskError as error:
-                raise error.cause from None  # as it would have been raised here
-            except ray.exceptions.RayError as error:
-                outcomes = [failed(error) | stamp(*ray.get(reference))]
-            # Where the cell failed there are fewer outcomes than jobs.
-            yield from zip(same, outcomes, strict=False)
 
     def _place(self, ray: Any, cell: Cell) -> dict[str, Any]:
         """Return the resources that a task requests from Ray."""

@@ -1,16 +1,19 @@
-"""Where a benchmark gets its pairs and prompts.
+"""What a benchmark compares and runs on: baselines of transformers, pairs, and prompts.
 
-Pairs are stored models, published configurations with random weights, or in memory. A source can
+Baselines go from the ids of prompts to the ids that they write, and use nothing of the loop. Pairs
+are stored models, published configurations with random weights, or in memory. A source of pairs can
 be sent to another process, which then loads what it names.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging
 
 from specviz.costs.shapes import SHAPES, named_pair
 from specviz.engine.heads.load import load_heads
@@ -19,9 +22,11 @@ from specviz.engine.models.pair import DTYPES, Pair, load_pair
 from specviz.engine.models.places import check_places, find_device
 from specviz.engine.names import head_folders
 from specviz.engine.requests import Prompt, make_requests
+from specviz.generation.interleave import Steps
 from specviz.util.files import is_file
-from specviz.util.validate import require_kind, require_path, require_str
+from specviz.util.validate import is_share, short
 
+Prompts = Sequence[Sequence[int]]
 DRAWN_TOKENS = 128  # of a random prompt
 DRAWN_PROMPTS = 32
 
@@ -38,17 +43,15 @@ class StoredPair:
     device_map: str | None = None
     heads: str | None = None
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value is not None:
-                require_path(name, value)
-
     @property
     def label(self) -> str:
         """A name without the folders of this machine."""
-        label = "embedded"
-        if self.target is not None and self.draft is not None:
-            label = f"{_short_name(self.target)} + {_short_name(self.draft)}"
+        names = [
+            Path(name).name if is_file(Path(name) / "config.json") else name
+            for name in (self.target, self.draft)
+            if name is not None
+        ]
+        label = " + ".join(names) or "embedded"
         return label if self.heads is None else f"{label}, heads of {Path(self.heads).name}"
 
     def check(self, device: str | None, dtype: str | None) -> None:
@@ -102,18 +105,12 @@ class LoadedPair:
     pair: Pair
     label: str = "own"
 
-    def __post_init__(self) -> None:
-        require_kind("pair", self.pair, Pair, "use specviz.load_pair(), or specviz.Pair")
-        require_str("label", self.label)
-
     def check(self, device: str | None, dtype: str | None) -> None:
         """Raise ValueError for another device or dtype than the pair's."""
-        own_device = str(self.pair.device)
         own_dtype = str(self.pair.target.dtype).removeprefix("torch.")
-        # "cuda" also names "cuda:0".
-        asked = {"device": (device, own_device), "dtype": (dtype, own_dtype)}
-        for name, (given, own) in asked.items():
-            if given not in (None, own, own.partition(":")[0]):
+        asked = [("device", device, str(self.pair.device)), ("dtype", dtype, own_dtype)]
+        for name, given, own in asked:
+            if given not in (None, own, own.partition(":")[0]):  # "cuda" also names "cuda:0"
                 raise ValueError(
                     f"{name}={given!r} is not that of the pair, which is in memory in {own}; "
                     f"leave {name}s out"
@@ -178,5 +175,170 @@ def prompt_ids(
     return found
 
 
-def _short_name(name: str) -> str:
-    return Path(name).name if is_file(Path(name) / "config.json") else name
+@dataclass(frozen=True)
+class Written:
+    """What a baseline wrote.
+
+    Attributes:
+        tokens: the new ones of each prompt, up to and with EOS.
+        forwards: of the target.
+        row_forwards: the same, counted once for each row that took part.
+    """
+
+    tokens: list[list[int]]
+    forwards: int
+    row_forwards: int
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A way to decode that is not a strategy of specviz. Subclass it and pass an object to `Grid`.
+
+    Attributes:
+        name: in tables.
+        drafts: whether it uses K.
+        alone: whether it decodes at batch 1 only.
+        on_torch: whether it computes with torch, so that its memory can be watched.
+    """
+
+    name: ClassVar[str] = ""
+    drafts: ClassVar[bool] = False
+    alone: ClassVar[bool] = False
+    on_torch: ClassVar[bool] = True
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options that it was made with, by name."""
+        return asdict(self)
+
+    def capacity(self, batch_size: int, prompts: int) -> int:
+        """Return how many requests it has begun and not ended, at most."""
+        return min(1 if self.alone else batch_size, prompts)
+
+    def prepare(self, pair: Pair) -> None:
+        """Load what decoding with the pair needs. This is not timed.
+
+        Raises:
+            ImportError, ValueError: it cannot decode with the pair on this machine.
+        """
+
+    def decode(
+        self, pair: Pair, batch: Prompts, max_new_tokens: int, num_draft_tokens: int
+    ) -> Written:
+        """Decode one batch."""
+        raise NotImplementedError
+
+    def write(
+        self,
+        pair: Pair,
+        prompts: Prompts,
+        batch_size: int,
+        max_new_tokens: int,
+        num_draft_tokens: int,
+    ) -> Steps[Written]:
+        """Decode the prompts in order; yield the number of tokens so far after each batch."""
+        tokens: list[list[int]] = []
+        forwards = 0
+        row_forwards = 0
+        for first in range(0, len(prompts), batch_size):
+            batch = prompts[first : first + batch_size]
+            written = self.decode(pair, batch, max_new_tokens, num_draft_tokens)
+            tokens += written.tokens
+            forwards += written.forwards
+            row_forwards += written.row_forwards
+            yield sum(map(len, tokens))
+        return Written(tokens, forwards, row_forwards)
+
+
+def cut(row: list[int], eos: Sequence[int]) -> list[int]:
+    """Return the row up to and with its first EOS."""
+    ends = (i for i, token in enumerate(row, 1) if token in eos)
+    return row[: next(ends, len(row))]
+
+
+@dataclass(frozen=True)
+class HfGenerate(Baseline):
+    """`generate` of transformers on static batches, padded on the left."""
+
+    name: ClassVar[str] = "hf_generate"
+
+    def decode(
+        self, pair: Pair, batch: Prompts, max_new_tokens: int, num_draft_tokens: int
+    ) -> Written:
+        return _generated(pair, batch, max_new_tokens)
+
+
+@dataclass(frozen=True)
+class HfAssisted(Baseline):
+    """Assisted generation of transformers: batch 1, K drafts a round by the pair's draft model.
+
+    Attributes:
+        confidence: a draft token less likely than that ends a round's drafting, as
+            `assistant_confidence_threshold` of transformers, whose default this is; 0: all K are
+            drafted.
+    """
+
+    confidence: float = 0.4
+
+    name: ClassVar[str] = "hf_assisted"
+    drafts: ClassVar[bool] = True
+    alone: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not is_share(self.confidence) or self.confidence == 1:
+            raise ValueError(
+                f"confidence must be a number >= 0 and < 1, got {short(self.confidence)}; "
+                "pass 0 for all K draft tokens"
+            )
+
+    def decode(
+        self, pair: Pair, batch: Prompts, max_new_tokens: int, num_draft_tokens: int
+    ) -> Written:
+        # The default schedule changes K from round to round; the strategies keep theirs.
+        settings = {
+            "num_assistant_tokens": num_draft_tokens,
+            "num_assistant_tokens_schedule": "constant",
+            "assistant_confidence_threshold": self.confidence,
+        }
+        config = pair.draft.generation_config  # which assisted generation reads
+        before = {name: getattr(config, name, None) for name in settings}
+        vars(config).update(settings)
+        verbosity = logging.get_verbosity()
+        logging.set_verbosity_error()  # mutes its advice
+        try:
+            return _generated(pair, batch, max_new_tokens, assistant_model=pair.draft)
+        finally:
+            logging.set_verbosity(verbosity)
+            vars(config).update(before)
+
+
+def _generated(pair: Pair, prompts: Prompts, max_new_tokens: int, **options: Any) -> Written:
+    eos = pair.eos_token_ids
+    padding = eos[0] if eos else 0  # masked, so that any id does
+    longest = max(map(len, prompts))
+    ids = torch.full((len(prompts), longest), padding, device=pair.device)  # (B, T)
+    mask = torch.zeros_like(ids)
+    for row, prompt in enumerate(prompts):
+        ids[row, longest - len(prompt) :] = torch.tensor(prompt, device=pair.device)
+        mask[row, longest - len(prompt) :] = 1
+    forwards: list[None] = []
+    hook = pair.target.register_forward_pre_hook(lambda *_: forwards.append(None))
+    try:
+        written: Tensor = pair.target.generate(
+            ids,
+            attention_mask=mask,
+            do_sample=False,
+            max_new_tokens=max_new_tokens,
+            pad_token_id=padding,
+            **options,
+        )
+    finally:
+        hook.remove()
+    # Assisted generation may write a few tokens too many, and a batch pads rows that have ended.
+    new = written[:, longest : longest + max_new_tokens].tolist()
+    tokens = [cut(row, eos) for row in new]
+    # Rows that have ended stay in the batch.
+    return Written(tokens, len(forwards), len(forwards) * len(prompts))
+
+
+BASELINES: dict[str, type[Baseline]] = {kind.name: kind for kind in (HfGenerate, HfAssisted)}

@@ -1,17 +1,17 @@
 """The table of a benchmark: made from measurements, read from a file, and shortened to be read."""
 
-import math
+import json
 import os
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from specviz.bench.log import Measurement, cell_key
 from specviz.util.files import is_file
-from specviz.util.validate import quoted_path, require_path, short
+from specviz.util.validate import quoted_path, short
 
+Measurement = dict[str, Any]  # the cell, the repetition, and the outcome of one run
 # Cells that are equal in these columns are compared with each other.
 WHERE = ["pair", "device", "dtype", "max_new_tokens", "prompt_tokens"]
 WHAT = ["batch_size", "strategy", "drafter", "num_draft_tokens"]
@@ -20,15 +20,31 @@ REQUIRED = [*WHERE, *WHAT, "tokens_per_s"]
 USED = ["verified_a_round", "uncounted_s", "in_flight", "devices", "memory_mb", "training_s"]
 VERSIONS = ["specviz", "torch", "transformers", "python"]
 _TIMES = ["round_ms", "draft_ms", "sync_share", "recorded_tokens_per_s"]
+_OUTCOME = ["mean_acceptance_length", "rounds", "new_tokens"]
+_RATIO = "ratio_to_autoregressive"
+# Column: what it is of, and how the runs of a cell are put together.
+_SUMMED = {
+    "tokens_per_s": ("speed", "median"),
+    "tokens_per_s_low": ("speed", "min"),
+    "tokens_per_s_high": ("speed", "max"),
+    "repetitions": ("speed", "count"),
+    _RATIO: ("ratio", "median"),
+    f"{_RATIO}_low": ("ratio", "min"),
+    f"{_RATIO}_high": ("ratio", "max"),
+    "ratio_to_hf_assisted": ("assisted", "median"),
+    **{name: (name, "median") for name in (*_TIMES, *USED)},
+}
 # Columns of integers, and of other numbers that a file may lack.
 _COUNTS = ("max_new_tokens", "batch_size")
 _NUMBERS = (
-    "prompt_tokens", "exact_match", "near_ties", "mean_acceptance_length", "rounds", "new_tokens",
-    "tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "repetitions",
-    "ratio_to_autoregressive", "ratio_to_autoregressive_low", "ratio_to_autoregressive_high",
-    "ratio_to_hf_assisted", *_TIMES, "prompts", "threads", *USED,
+    "prompt_tokens", "exact_match", "near_ties", *_OUTCOME, *_SUMMED, "prompts", "threads",
 )  # fmt: skip
 _LARGEST = 2.0**53  # up to it a float holds every int
+
+
+def cell_key(cell: Mapping[str, object]) -> str:
+    """Return a cell's plain values as text, which are the same in memory and read from a log."""
+    return json.dumps(cell, sort_keys=True)
 
 
 def make_table(measurements: Sequence[Measurement]) -> pd.DataFrame:
@@ -44,121 +60,78 @@ def make_table(measurements: Sequence[Measurement]) -> pd.DataFrame:
     B = 1); round_ms, draft_ms and sync_share (medians over rounds of full batches without
     prompts; draft_ms is the phase draft, in milliseconds);
     recorded_tokens_per_s where it was measured; the columns of USED (medians; see
-    `specviz.bench.resources`); failure (why a cell has no speed); prompts; threads; versions;
-    created (the last repetition's date).
+    `measuring.use_of`); failure (why a cell has no speed); prompts; threads; versions; created
+    (the last repetition's date).
     """
-    cells: dict[str, list[Measurement]] = defaultdict(list)
-    for measurement in measurements:
-        cells[cell_key(measurement["cell"])].append(measurement)
-    autoregressive: dict[object, pd.Series] = {}
-    assisted: dict[object, list[pd.Series]] = defaultdict(list)  # at any B
-    for runs in cells.values():
-        cell = runs[0]["cell"]
-        speeds = _speeds(runs)
-        if cell["strategy"] == "autoregressive":
-            autoregressive[_where(runs), cell["batch_size"]] = speeds
-        if cell["strategy"].startswith("hf_assisted") and len(speeds):
-            assisted[_where(runs)].append(speeds)
-    nothing = pd.Series(dtype=float)
-    entries = []
-    for runs in cells.values():
-        where = _where(runs)
-        plain = autoregressive.get((where, runs[0]["cell"]["batch_size"]), nothing)
-        fastest = max(assisted.get(where, [nothing]), key=pd.Series.median)
-        entries.append(_entry(runs, plain, fastest))
-    return pd.DataFrame(entries).astype({"prompt_tokens": "Int64"})
+    keys = [cell_key(each["cell"]) for each in measurements]
+    runs = pd.DataFrame([each["cell"] | each for each in measurements]).assign(key=keys)
+    for name in ("exact_match", "near_ties", "tokens_per_s", *_TIMES, *USED):
+        if name in runs or name in USED:
+            runs[name] = runs.get(name, pd.Series(index=runs.index)).astype(float)
+    by_cell = runs.groupby("key", sort=False)
+    runs["device"] = by_cell["device_name"].transform("last")
+    runs["dtype"] = by_cell["dtype"].transform("last")
+    runs["where"] = runs.groupby(WHERE, dropna=False).ngroup()
+    broken = runs["failure"].ne("").groupby(runs["key"]).transform("any")
+    runs["speed"] = runs["tokens_per_s"].mask(broken)  # a cell that failed once has no speed
 
-
-def _where(runs: Sequence[Measurement]) -> tuple[object, ...]:
-    """Return the values of WHERE, which cells that are compared have in common."""
-    cell = runs[0]["cell"]
-    last = runs[-1]
-    lengths = (cell["max_new_tokens"], cell["prompt_tokens"])
-    return cell["pair"], last["device_name"], last["dtype"], *lengths
-
-
-def _speeds(runs: Sequence[Measurement]) -> pd.Series:
-    """Return tokens/s of one cell by repetition. A cell that failed once has no speed."""
-    if any(run["failure"] for run in runs):
-        return pd.Series(dtype=float)
-    return pd.Series({run["repetition"]: run["tokens_per_s"] for run in runs}, dtype=float)
-
-
-def _entry(
-    runs: Sequence[Measurement], autoregressive: pd.Series, assisted: pd.Series
-) -> dict[str, Any]:
-    """Make one cell's entry. `autoregressive`, `assisted`: speeds by repetition to divide by."""
-    last = runs[-1]
-    shown = next((run for run in runs if run["failure"]), last)
-    known = pd.DataFrame(runs)
-    speeds = _speeds(runs)
     # By repetition, so that a machine that slows down for a while leaves the ratio as it is. Of a
     # repetition that one of the two lacks there is none.
-    ratios = speeds / autoregressive
-    entry = dict(zip(WHERE, _where(runs), strict=True))
-    entry |= {name: runs[0]["cell"][name] for name in WHAT}
-    entry |= {
-        "exact_match": _numbers(known, "exact_match").min(),
-        "near_ties": _numbers(known, "near_ties").max(),
-        "mean_acceptance_length": shown["mean_acceptance_length"],
-        "rounds": shown["rounds"],
-        "new_tokens": shown["new_tokens"],
-        "tokens_per_s": speeds.median(),
-        "tokens_per_s_low": speeds.min(),
-        "tokens_per_s_high": speeds.max(),
-        "repetitions": len(speeds),
-        "ratio_to_autoregressive": ratios.median(),
-        "ratio_to_autoregressive_low": ratios.min(),
-        "ratio_to_autoregressive_high": ratios.max(),
-        "ratio_to_hf_assisted": (speeds / assisted).median(),
-    }
-    for name in _TIMES:
-        if name in last:
-            entry[name] = math.nan if shown["failure"] else _numbers(known, name).median()
-    entry |= {name: _numbers(known, name).median() for name in USED}
-    entry["failure"] = shown["failure"]
-    return entry | {name: last[name] for name in ("prompts", "threads", *VERSIONS, "created")}
+    plain = runs[runs["strategy"] == "autoregressive"]
+    runs["ratio"] = runs["speed"] / _speeds_of(plain, runs, ["where", "batch_size", "repetition"])
+    assisted = runs[runs["strategy"].str.startswith("hf_assisted") & ~broken]
+    medians = assisted.groupby("key")["speed"].transform("median")
+    fastest = medians.groupby(assisted["where"]).transform("max")
+    assisted = assisted[medians == fastest]
+    runs["assisted"] = runs["speed"] / _speeds_of(assisted, runs, ["where", "repetition"])
+
+    runs[[name for name in _TIMES if name in runs]] = runs.filter(_TIMES).mask(broken)
+    by_cell = runs.groupby("key", sort=False)
+    # Of a cell that failed, the first run that did is shown.
+    failures = runs[runs["failure"] != ""].drop_duplicates("key")
+    shown = pd.concat([failures, runs.drop_duplicates("key", keep="last")])
+    shown = shown.drop_duplicates("key").set_index("key")
+    table = by_cell[[*WHERE, *WHAT]].head(1).set_index(runs["key"].drop_duplicates())
+    table["exact_match"] = by_cell["exact_match"].min()
+    table["near_ties"] = by_cell["near_ties"].max()
+    table[_OUTCOME] = shown[_OUTCOME]
+    for name, (of, how) in _SUMMED.items():
+        if of in runs:
+            table[name] = by_cell[of].agg(how)
+    table["failure"] = shown["failure"]
+    named = ["prompts", "threads", *VERSIONS, "created"]
+    table[named] = by_cell[named].last()
+    return table.reset_index(drop=True).astype({"prompt_tokens": "Int64"})
 
 
-def _numbers(known: pd.DataFrame, name: str) -> pd.Series:
-    return known[name].astype(float) if name in known else pd.Series(dtype=float)
+def _speeds_of(others: pd.DataFrame, runs: pd.DataFrame, on: list[str]) -> pd.Series:
+    """Return for each run the speed of the one among `others` that is equal in columns `on`."""
+    speeds = others.drop_duplicates(on)[[*on, "speed"]]
+    return runs[on].merge(speeds, "left", on).set_index(runs.index)["speed"]
 
 
 def conditions(measurements: Sequence[Measurement], **settings: object) -> dict[str, object]:
     """Return what was measured on and with: one value if all agree, else a list, and `settings`."""
-    found: dict[str, object] = {"device": _common(measurements, "device_name")}
+
+    def common(entries: Sequence[Mapping[str, Any]], name: str) -> object:
+        different = list(dict.fromkeys(entry[name] for entry in entries))
+        return different[0] if len(different) == 1 else different or None
+
+    found: dict[str, object] = {"device": common(measurements, "device_name")}
     for name in ("dtype", "target", "draft", "prompts", "threads"):
-        found[name] = _common(measurements, name)
-    found["versions"] = {name: _common(measurements, name) for name in VERSIONS}
+        found[name] = common(measurements, name)
+    found["versions"] = {name: common(measurements, name) for name in VERSIONS}
     found["created"] = max(measurement["created"] for measurement in measurements)
     cells = [measurement["cell"] for measurement in measurements]
     for name in ("num_draft_tokens", "max_new_tokens", "batch_size"):
-        used = [cell for cell in cells if cell[name] != 0]  # K = 0: the method does not draft
-        found[name] = _common(used, name)
+        # K = 0: the method does not draft.
+        found[name] = common([cell for cell in cells if cell[name] != 0], name)
     found["repetitions"] = max(measurement["repetition"] for measurement in measurements) + 1
     return found | settings
 
 
-def _common(entries: Sequence[Mapping[str, Any]], name: str) -> object:
-    different = list(dict.fromkeys(entry[name] for entry in entries))
-    return different[0] if len(different) == 1 else different or None
-
-
-def check_table(table: object, name: str = "table") -> None:
-    """Raise ValueError unless this is a table of `make_table`, or a part of one."""
-    if not isinstance(table, pd.DataFrame) or not set(REQUIRED) <= set(table.columns):
-        raise ValueError(
-            f"{name} must be a table of a benchmark, got {short(table)}; "
-            "pass what run_bench returned, or a section of it"
-        )
-
-
 def sections(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Return a heading and the entries of each pair, device, dtype and length.
-
-    Raises ValueError if `table` is not that of a benchmark.
-    """
-    check_table(table)
+    """Return a heading and the entries of each pair, device, dtype and length."""
     found = []
     for _, section in table.groupby(WHERE, sort=False, dropna=False):
         first = section.iloc[0]
@@ -203,14 +176,13 @@ def failures(table: pd.DataFrame) -> list[str]:
 
 def readable(section: pd.DataFrame) -> str:
     """Return a section as a Markdown table of tokens/s and ratios, method by B."""
-    check_table(section, "section")
-    sizes = sorted(section["batch_size"].unique())
-    speeds: dict[str, dict[int, str]] = defaultdict(dict)
+    speeds: dict[str, dict[int, str]] = {}
     for name, entry in zip(names(section), section.itertuples(), strict=True):
         speed = "failed" if pd.isna(entry.tokens_per_s) else f"{entry.tokens_per_s:.0f}"
         if not pd.isna(entry.ratio_to_autoregressive):
             speed += f" ({entry.ratio_to_autoregressive:.2f})"
-        speeds[name][entry.batch_size] = speed
+        speeds.setdefault(name, {})[entry.batch_size] = speed
+    sizes = sorted(section["batch_size"].unique())
     heading = " | ".join(f"B = {size}" for size in sizes)
     lines = [f"| tokens/s (ratio to `autoregressive`) | {heading} |"]
     lines.append("|---" * (len(sizes) + 1) + "|")
@@ -233,7 +205,7 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
         FileNotFoundError: there is no such file.
         ValueError: a column is missing, or a value is not one of its column's kind.
     """
-    place = require_path("path", path)
+    place = Path(path)
     place = place / "bench.csv" if is_file(place / "bench.csv") else place
     remedy = "pass the bench.csv of a benchmark"
     if not is_file(place):
@@ -248,12 +220,12 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
         raise ValueError(
             f"{quoted_path(place)} cannot be read as CSV ({reason}); {remedy}"
         ) from None
-    missing = [name for name in REQUIRED if name not in table]
-    if missing:
-        raise ValueError(
-            f"{quoted_path(place)} must be the table of a benchmark, but it has no column "
-            f"{missing[0]}; {remedy}"
-        )
+    for name in REQUIRED:
+        if name not in table:
+            raise ValueError(
+                f"{quoted_path(place)} must be the table of a benchmark, but it has no column "
+                f"{name}; {remedy}"
+            )
     for name in table.columns.intersection([*_COUNTS, *_NUMBERS]):
         table[name] = _numeric(table[name])
     # An empty text of another column stands for a value that is not known.

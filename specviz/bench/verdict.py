@@ -8,16 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from specviz.bench.cells import per_round
+from specviz.bench.measuring import per_round
 from specviz.engine.drafters import Drafter
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
 from specviz.engine.strategies import Strategy
 from specviz.generation.generate import generate
-from specviz.util.validate import require_int, require_ints, require_list
 
-MAX_BATCH_SIZE = 4096
-MAX_REPETITIONS = 1000
 FEWEST_PROMPTS = 4  # of one prompt alone, the text decides
 
 
@@ -50,9 +47,6 @@ def pays(
     Raises:
         ValueError: an argument cannot be used, or there are fewer prompts than the largest B.
     """
-    require_ints("batch_sizes", batch_sizes, maximum=MAX_BATCH_SIZE)
-    require_int("repetitions", repetitions, maximum=MAX_REPETITIONS)
-    require_list("prompts", prompts)
     most = max(batch_sizes)
     if len(prompts) < most:
         raise ValueError(

@@ -89,7 +89,7 @@ def bench(
         cpus: with --ray: CPUs of a cell (a node's for a cell on the CPU, else 1).
         out: folder for bench.csv and bench.json.
         report: page with charts and tables (bench.html in that folder).
-        fresh: discard an interrupted run in that folder.
+        fresh: discard an interrupted run in that folder, and replace a finished table.
     """
     check_options(dict(locals()))
     if check is not None:

@@ -4,7 +4,7 @@ from importlib import resources
 from pathlib import Path
 
 from specviz.cli.shared import DtypeName, print_table
-from specviz.costs.acceptance import check_rates
+from specviz.costs.breakeven import check_rates
 from specviz.costs.ceilings import CPU_TABLE, Ceilings
 from specviz.costs.shapes import named_pair
 from specviz.engine.names import STRATEGY_NAMES, parse, require_known

@@ -65,7 +65,7 @@ def generate(
         num_threads: CPU threads (1 if the target has fewer than 50 million parameters, else all).
         record: save the recorded run here.
     """
-    from specviz.bench.methods import proposer, verifier
+    from specviz.bench.cells import proposer, verifier
     from specviz.engine.options import Options
     from specviz.engine.registry import make
     from specviz.engine.strategies import STRATEGIES

@@ -1,7 +1,7 @@
 """The measured ceilings of a device, and how to look them up. Measures nothing."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,31 +76,29 @@ class Ceilings:
         missing = [name for name in COLUMNS if name not in table]
         if missing:
             raise ValueError(
-                f"table must have the column {', '.join(missing)}, which is missing; {_REMEDY}"
+                f"table must have the column {missing[0]}, which is missing; {_REMEDY}"
             )
         measured = {str(quantity): part for quantity, part in table.groupby("quantity")}
         absent = [quantity for quantity in REQUIRED_QUANTITIES if quantity not in measured]
         if absent:
             raise ValueError(
-                f"table must hold a measurement of {', '.join(absent)}, which is missing; {_REMEDY}"
+                f"table must hold a measurement of {absent[0]}, which is missing; {_REMEDY}"
             )
         moved = pd.concat([measured["copy"], measured["read"]])
         products = measured["matmul"]
-        sizes = pd.concat([moved["bytes"], products["rows"]])
-        for name, numbers in (("rates", table["rate"]), ("sizes", sizes)):
+        for numbers in (table["rate"], moved["bytes"], products["rows"]):
             usable = pd.to_numeric(numbers, errors="coerce")
-            wrong = numbers[~((usable > 0) & np.isfinite(usable))]
-            if len(wrong):
+            if not ((usable > 0) & np.isfinite(usable)).all():
                 raise ValueError(
-                    f"table must hold {name} above 0, got {short(wrong.iloc[0])}; measure it again"
+                    f"table must hold numbers above 0 as {numbers.name}; measure it again"
                 )
         replay_s = None
         if "replay" in measured:
             replay_s = 1 / float(measured["replay"]["rate"].iloc[0])
         return cls(
-            bandwidth=_points(moved["bytes"], moved["rate"]),
+            bandwidth=tuple(zip(moved["bytes"], moved["rate"], strict=True)),
             matmul={
-                str(dtype): _points(part["rows"], part["rate"])
+                str(dtype): tuple(zip(part["rows"], part["rate"], strict=True))
                 for dtype, part in products.groupby("dtype")
             },
             launch_s=1 / float(measured["launch"]["rate"].iloc[0]),
@@ -135,10 +133,6 @@ class Ceilings:
         if conditions.is_file():
             device = json.loads(conditions.read_text(encoding="utf-8")).get("device", "")
         return cls.from_table(table, device)
-
-
-def _points(sizes: Sequence[float], rates: Sequence[float]) -> Points:
-    return tuple((float(size), float(rate)) for size, rate in zip(sizes, rates, strict=True))
 
 
 def _monotone(points: Points, *, falling: bool) -> Points:

@@ -1,8 +1,12 @@
 """The paper's cost model fitted to measured rounds (arXiv 2510.22876, cost model).
 
 S = alpha k / (c_draft + c_verify + c_sync(B)), with costs in units of an autoregressive step at
-the same B. In the place of alpha k stands what a row gains in a round, bonus included. How each
-cost grows with B is a power law; see `growth`.
+the same B. In the place of alpha k stands what a row gains in a round, bonus included.
+
+Each cost grows with B as offset + scale * B**exponent, fitted by weighted least squares to the mean
+times at each B. Without an offset, B - 1 (the rows that EQSPEC moves) would count as superlinear.
+Intervals come from fitting resampled rounds again. They cover noise between rounds, not how well a
+power law describes the device.
 
 Not known here: anything but records.
 """
@@ -12,17 +16,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
-from specviz.costs.growth import (
-    MIN_ROUNDS,
-    GrowthLaw,
-    fit_means,
-    group_by_size,
-    resampled_means,
-)
 from specviz.costs.laws import interval
 from specviz.record.runs import RecordedRun, check_runs
-from specviz.record.schema import PHASES, Array
+from specviz.record.schema import Array
 
 COSTS = {
     "draft": ("draft",),
@@ -31,6 +29,52 @@ COSTS = {
     "other": ("schedule", "accept"),
 }
 STEP = "autoregressive"
+MIN_ROUNDS = 8  # rounds that a batch size needs to be counted
+MIN_SIZES = 4  # batch sizes; one more than a law has parameters
+EXPONENTS = np.arange(5, 401) / 100  # 1 is exactly 1, which the verdict compares with
+
+Groups = Mapping[int, Array]  # by batch size: the times (n, C) of C costs in its n rounds
+
+
+@dataclass(frozen=True)
+class GrowthLaw:
+    """A fitted law offset + scale * B**exponent, and the laws of resampled rounds.
+
+    Attributes:
+        offset, scale: in the unit of the times. Where nothing grows, scale is 0 and exponent NaN.
+        exponent: the best value.
+        low, high: its confidence interval; NaN where the resamples disagree whether anything grows.
+        samples: (N, 3), offset, scale and exponent of each resample.
+    """
+
+    offset: float
+    scale: float
+    exponent: float
+    low: float
+    high: float
+    samples: Array = field(repr=False)
+
+    @property
+    def verdict(self) -> str:
+        """What the interval says about the exponent.
+
+        "superlinear" or "sublinear" if the whole interval is; "linear" if it holds 1 and is
+        narrower than 1; "no growth" without an interval; otherwise "undetermined".
+        """
+        if np.isnan(self.low):
+            return "no growth"
+        if self.low > 1:
+            return "superlinear"
+        if self.high < 1:
+            return "sublinear"
+        return "linear" if self.high - self.low < 1 else "undetermined"
+
+    def at(self, batch_size: float) -> Array:
+        """Return the fitted time at B (1 + N,), followed by that of each resample."""
+        laws = np.vstack([[self.offset, self.scale, self.exponent], self.samples])
+        offset, scale, exponent = laws.T
+        found: Array = offset + scale * batch_size ** np.where(scale != 0, exponent, 0)
+        return found
 
 
 @dataclass(frozen=True)
@@ -44,38 +88,10 @@ class CostFit:
             round, idle ones included), c_draft, c_verify, c_sync, c_other, speedup with speedup_low
             and speedup_high (as measured, with its interval), and fitted, fitted_low, fitted_high
             (by the power laws).
-        lengths: (1 + N,), tokens of a round for each token of an autoregressive step, as measured
-            and then in each resample.
-        confidence: of the intervals, a share.
     """
 
     growth: Mapping[str, GrowthLaw]
     table: pd.DataFrame
-    lengths: Array = field(repr=False)
-    confidence: float
-
-    def speedup(self, batch_size: int) -> tuple[float, float, float]:
-        """Return the fitted speedup over autoregressive decoding at B, and its interval.
-
-        Beyond the measured batch sizes it is an extrapolation.
-        """
-        found = _fitted_speedups(self.growth, self.lengths, batch_size)
-        low, high = interval(found[1:], self.confidence)
-        return float(found[0]), low, high
-
-    def __call__(
-        self, rows: float, num_draft_tokens: int, slots: float, **work: float
-    ) -> dict[str, float]:
-        """Return the fitted seconds of each phase of a round, or of a step at K = 0.
-
-        It is a `RoundCosts` for the K of the runs, whose lengths and moves it contains.
-        """
-        ms = {name: law.at(rows) for name, law in self.growth.items()}
-        found = {"verify": ms[STEP]}
-        if num_draft_tokens:
-            found = {"draft": ms["draft"], "verify": ms["verify"], "accept": ms["other"]}
-            found["synchronise"] = ms["sync"]
-        return {phase: found.get(phase, 0.0) / 1000 for phase in PHASES}
 
     @property
     def exponents(self) -> pd.DataFrame:
@@ -83,27 +99,18 @@ class CostFit:
 
         Columns: cost, offset_ms, scale_ms, exponent, exponent_low, exponent_high, verdict.
         """
-        entries = []
-        for name, law in self.growth.items():
-            entries.append(
-                {
-                    "cost": name,
-                    "offset_ms": law.offset,
-                    "scale_ms": law.scale,
-                    "exponent": law.exponent,
-                    "exponent_low": law.low,
-                    "exponent_high": law.high,
-                    "verdict": law.verdict,
-                }
-            )
-        return pd.DataFrame(entries)
+        entries = [
+            (name, law.offset, law.scale, law.exponent, law.low, law.high, law.verdict)
+            for name, law in self.growth.items()
+        ]
+        columns = ["cost", "offset_ms", "scale_ms", "exponent", "exponent_low", "exponent_high"]
+        return pd.DataFrame(entries, columns=[*columns, "verdict"])
 
 
 def fit_costs(
     runs: Sequence[RecordedRun],
     baseline: Sequence[RecordedRun],
     *,
-    offset: bool = True,
     confidence: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
@@ -115,98 +122,136 @@ def fit_costs(
             had, so the last rounds of a run, with fewer rows, count as well. Batch sizes that are
             rare, or missing in `baseline`, are left out.
         baseline: runs of autoregressive decoding, on the same work and device.
-        offset, confidence, resamples, seed: see `fit_growth`.
+        confidence: of the intervals, a share.
+        resamples, seed: of the bootstrap.
 
     Raises:
-        ValueError: a run was not recorded, the runs differ in strategy or K, or too few batch sizes
-            were measured.
+        ValueError: a run was not recorded, the runs differ in strategy or K, or fewer than
+            MIN_SIZES batch sizes have MIN_ROUNDS rounds.
     """
-    _check_runs(runs, baseline)
-    rounds = pd.concat([_rounds(run) for run in runs], ignore_index=True)
-    steps = pd.concat([_rounds(run) for run in baseline], ignore_index=True)
-    sizes = sorted(_frequent_sizes(rounds) & _frequent_sizes(steps))
-    rounds = rounds[rounds["rows"].isin(sizes)]
-    steps = steps[steps["rows"].isin(sizes)]
-
-    # The last column of both means are the tokens gained; N resamples, G batch sizes.
+    check_runs(runs, "runs")
+    check_runs(baseline, "baseline")
+    kinds = {(run.meta["strategy"], run.meta["num_draft_tokens"]) for run in runs}
+    if len(kinds) != 1:
+        raise ValueError(
+            f"runs must share one strategy and one K, got (strategy, K) {sorted(kinds)}; pass"
+            " results or traces of one kind at several batch sizes"
+        )
+    if any(run.meta["num_draft_tokens"] for run in baseline):
+        raise ValueError(
+            "baseline must hold autoregressive runs, got runs that draft; pass those of"
+            " strategy='autoregressive'"
+        )
+    rounds = _by_size(runs, [*COSTS, "gained"])
+    steps = _by_size(baseline, [STEP, "gained"])
+    sizes = sorted(set(rounds) & set(steps))
+    if len(sizes) < MIN_SIZES:
+        raise ValueError(
+            f"runs and baseline must have {MIN_ROUNDS} rounds or more at {MIN_SIZES} batch sizes,"
+            f" got them at {sizes}; measure more batch sizes"
+        )
+    rounds = {size: rounds[size] for size in sizes}
+    steps = {size: steps[size] for size in sizes}
     round_rng, step_rng = np.random.default_rng(seed).spawn(2)
-    round_groups = group_by_size(
-        rounds["rows"].to_numpy(), rounds[[*COSTS, "gained"]].to_numpy(), offset
-    )
-    round_means = resampled_means(round_groups, resamples, round_rng)  # (1 + N, G, C + 1)
-    step_groups = group_by_size(
-        steps["rows"].to_numpy(), steps[[STEP, "gained"]].to_numpy(), offset
-    )
-    step_means = resampled_means(step_groups, resamples, step_rng)  # (1 + N, G, 2)
+    round_means = resampled_means(rounds, resamples, round_rng)  # (1 + N, G, C + 1)
+    step_means = resampled_means(steps, resamples, step_rng)  # (1 + N, G, 2)
+    growth = {
+        name: fit_growth(rounds, round_means[..., i], confidence) for i, name in enumerate(COSTS)
+    }
+    growth[STEP] = fit_growth(steps, step_means[..., 0], confidence)
 
-    growth = {}
-    for i, name in enumerate(COSTS):
-        growth[name] = fit_means(round_groups, round_means[..., i], offset, confidence)
-    growth[STEP] = fit_means(step_groups, step_means[..., 0], offset, confidence)
-
-    counts = np.array([len(times) for times in round_groups.values()])
+    # The last column of both means are the tokens gained.
+    counts = np.array([len(times) for times in rounds.values()])
     gains = round_means[..., -1] / step_means[..., -1]  # (1 + N, G): tokens a token of a step
     lengths = gains @ counts / counts.sum()
-    round_ms = round_means[..., :-1].sum(-1)
-    measured = gains * step_means[..., 0] / round_ms  # (1 + N, G)
-    fitted = np.stack([_fitted_speedups(growth, lengths, size) for size in sizes], 1)
+    fitted = []
+    for size in sizes:
+        round_ms = sum(growth[name].at(size) for name in COSTS)
+        fitted.append(lengths * growth[STEP].at(size) / round_ms)
+    measured = gains * step_means[..., 0] / round_means[..., :-1].sum(-1)  # (1 + N, G)
 
     table = pd.DataFrame({"batch_size": sizes, "rounds": counts})
     table["tokens_per_row"] = round_means[0, :, -1] / np.array(sizes)
     for i, name in enumerate(COSTS):
         table[f"c_{name}"] = round_means[0, :, i] / step_means[0, :, 0]
-    _add_with_interval(table, "speedup", measured, confidence)
-    _add_with_interval(table, "fitted", fitted, confidence)
-    return CostFit(growth, table, lengths, confidence)
+    for name, values in (("speedup", measured), ("fitted", np.stack(fitted, 1))):
+        table[name] = values[0]
+        intervals = [interval(samples, confidence) for samples in values[1:].T]
+        table[[f"{name}_low", f"{name}_high"]] = intervals
+    return CostFit(growth, table)
 
 
-def _add_with_interval(table: pd.DataFrame, name: str, values: Array, confidence: float) -> None:
-    """Add the columns name, name_low and name_high for `values` (1 + N, G)."""
-    intervals = [interval(samples, confidence) for samples in values[1:].T]
-    table[name] = values[0]
-    table[f"{name}_low"] = [low for low, _ in intervals]
-    table[f"{name}_high"] = [high for _, high in intervals]
+def resampled_means(groups: Groups, resamples: int, generator: np.random.Generator) -> Array:
+    """Return the means as measured, then those of N resamples of each group: (1 + N, G, C).
+
+    All costs of a round are drawn together, so that their correlation is kept.
+    """
+    means = []
+    for times in groups.values():
+        drawn = stats.bootstrap(
+            [times], np.mean, n_resamples=resamples, method="percentile", rng=generator
+        ).bootstrap_distribution  # (C, N)
+        means.append(np.vstack([times.mean(0), drawn.T]))
+    return np.stack(means, 1)
 
 
-def _fitted_speedups(growth: Mapping[str, GrowthLaw], lengths: Array, batch_size: float) -> Array:
-    """Return the fitted speedup at B (1 + N,), followed by that of each resample."""
-    round_ms = sum(growth[name].at_all(batch_size) for name in COSTS)
-    found: Array = lengths * growth[STEP].at_all(batch_size) / round_ms
-    return found
+def fit_growth(groups: Groups, means: Array, confidence: float = 0.95) -> GrowthLaw:
+    """Fit a law to the measured means of a cost and to those of resamples, `means` (1 + N, G)."""
+    sizes = np.array(list(groups), float)
+    counts = np.array([len(times) for times in groups.values()])
+    # The noise of a time is taken to be in proportion to it, with a lower bound for tiny times.
+    variance = means[0] ** 2 + (0.02 * means[0].max()) ** 2 + 1e-300
+    laws = _least_squares(sizes, means, counts / variance)
+    samples = laws[1:]
+    # If many resamples see no growth at all, an interval of the others would be too sure.
+    low, high = float("nan"), float("nan")
+    share_without_growth = np.isnan(samples[:, 2]).mean()
+    if share_without_growth <= (1 - confidence) / 2:
+        low, high = interval(samples[:, 2], confidence)
+    offset, scale, exponent = (float(value) for value in laws[0])
+    return GrowthLaw(offset, scale, exponent, low, high, samples)
 
 
-def _rounds(run: RecordedRun) -> pd.DataFrame:
-    """Return one entry a round: rows, ms of each cost, ms of all of it, tokens gained."""
-    table = pd.DataFrame({"rows": run.rounds["batch"].astype(np.int64)})
-    for name, phases in COSTS.items():
-        table[name] = sum(run.rounds[f"{phase}_ms"].astype(np.float64) for phase in phases)
-    table[STEP] = table[list(COSTS)].sum(axis=1)
-    table["gained"] = np.bincount(run.rows["round"], run.rows["gained"], minlength=len(table))
-    return table
+def _least_squares(sizes: Array, means: Array, weights: Array) -> Array:
+    """Return offset, scale and exponent (N, 3) that fit each row of means (N, G) best."""
+    # Tries each exponent: offset and scale then follow from a linear regression. Thousands of
+    # resamples share the regressors, so this is faster than a non-linear solver for each of them.
+    share = weights / weights.sum()
+    powers = sizes ** EXPONENTS[:, None]  # (P, G)
+    power_mean = powers @ share
+    time_mean = means @ share
+    powers = powers - power_mean[:, None]
+    times = means - time_mean[:, None]
+    power_variance = powers**2 @ share  # (P,)
+    slopes = (times * share) @ powers.T / power_variance  # (N, P)
+    # A cost that falls with B is noise: such exponents explain nothing.
+    explained = np.where(slopes > 0, slopes**2 * power_variance, -np.inf)
+    best = explained.argmax(1)  # (N,)
+    scale = slopes[np.arange(len(means)), best]
+    laws = np.stack([time_mean - scale * power_mean[best], scale, EXPONENTS[best]], 1)
+    grows = scale > 1e-12 * np.abs(means).max()
+    laws[~grows, 0] = time_mean[~grows]
+    laws[~grows, 1] = 0
+    laws[~grows, 2] = np.nan
+    return laws
 
 
-def _frequent_sizes(rounds: pd.DataFrame) -> set[int]:
-    counts = rounds["rows"].value_counts()
-    return {int(size) for size in counts.index[counts >= MIN_ROUNDS]}
+def _by_size(runs: Sequence[RecordedRun], columns: Sequence[str]) -> dict[int, Array]:
+    """Return these columns of all rounds (n, C), by the batch sizes that have enough rounds.
 
-
-def _check_runs(runs: Sequence[RecordedRun], baseline: Sequence[RecordedRun]) -> None:
-    for name, given in (("runs", runs), ("baseline", baseline)):
-        check_runs(given, name)
-        if not given:
-            raise ValueError(
-                f"{name} must hold at least one run, got none; pass results or traces at several"
-                " batch sizes"
-            )
-    kinds = {(run.meta["strategy"], run.meta["num_draft_tokens"]) for run in runs}
-    if len(kinds) > 1:
-        raise ValueError(
-            f"runs must share one strategy and one K, got (strategy, K) {sorted(kinds)}; pass those"
-            " of one kind"
-        )
-    drafting = {run.meta["strategy"] for run in baseline if run.meta["num_draft_tokens"] > 0}
-    if drafting:
-        raise ValueError(
-            f"baseline must hold autoregressive runs, got {', '.join(sorted(drafting))}; pass runs"
-            " of autoregressive decoding"
-        )
+    Columns: ms of each cost and of all of it, and tokens gained.
+    """
+    tables = []
+    for run in runs:
+        table = pd.DataFrame({"rows": run.rounds["batch"].astype(np.int64)})
+        for name, phases in COSTS.items():
+            table[name] = sum(run.rounds[f"{phase}_ms"].astype(np.float64) for phase in phases)
+        table[STEP] = table[list(COSTS)].sum(axis=1)
+        table["gained"] = np.bincount(run.rows["round"], run.rows["gained"], minlength=len(table))
+        tables.append(table)
+    groups = pd.concat(tables, ignore_index=True).groupby("rows")
+    return {
+        int(str(size)): group[list(columns)].to_numpy()
+        for size, group in groups
+        if len(group) >= MIN_ROUNDS
+    }

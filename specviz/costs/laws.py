@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize
 
 from specviz.record.schema import Array
 
 MIN_POINTS = {"log": 2, "saturating": 3}  # that a law goes through exactly
 # Exponents of the saturating law. Towards 0 it becomes the log-linear one.
 EXPONENTS = (1e-3, 10.0)
+Points = Sequence[float] | Array
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,9 @@ class LogLaw:
     a: float
     b: float
 
-    def at(self, x: Any) -> Array:
+    def at(self, x: Any) -> Any:
         """Return the law at x, numbers above 0 or one."""
-        found: Array = self.a + self.b * np.log(np.asarray(x, float))
-        return found
+        return self.a + self.b * np.log(x)
 
     @property
     def per_doubling(self) -> float:
@@ -44,66 +44,44 @@ class SaturatingLaw:
     b: float
     c: float
 
-    def at(self, x: Any) -> Array:
+    def at(self, x: Any) -> Any:
         """Return the law at x, numbers above 0 or one."""
-        found: Array = self.a - self.b * np.asarray(x, float) ** -self.c
-        return found
+        return self.a - self.b * np.asarray(x, float) ** -self.c
 
 
-def fit_log(x: Sequence[float] | Array, y: Sequence[float] | Array) -> LogLaw:
-    """Return the log-linear law of least squares. Raise ValueError without two different x."""
-    found = stats.linregress(np.log(_different(x, MIN_POINTS["log"])), np.asarray(y, float))
-    return LogLaw(float(found.intercept), float(found.slope))
+def fit_log(x: Points, y: Points) -> LogLaw:
+    """Return the log-linear law of least squares, of at least two different x."""
+    b, a = np.polyfit(np.log(x), y, 1)
+    return LogLaw(float(a), float(b))
 
 
-def fit_saturating(x: Sequence[float] | Array, y: Sequence[float] | Array) -> SaturatingLaw:
-    """Return the saturating law of least squares. Raise ValueError without three different x.
+def fit_saturating(x: Points, y: Points) -> SaturatingLaw:
+    """Return the saturating law of least squares, of at least three different x.
 
     For a given c the law is linear in a and b, so that c alone is searched for. Where y curves
     upwards over ln x, c is the smallest of EXPONENTS.
     """
-    along = _different(x, MIN_POINTS["saturating"])
-    up = np.asarray(y, float)
-    middle = float(np.exp(np.log(along).mean()))  # keeps powers near 1
-    ratios = along / middle
+    middle = np.exp(np.log(x).mean())  # keeps powers near 1
+    ratios = np.asarray(x, float) / middle
 
-    def linear(log_c: float) -> tuple[float, float, float]:
-        powers = ratios ** -np.exp(log_c)
-        spread = powers - powers.mean()
-        slope = spread @ up / (spread @ spread)
-        missed = up - up.mean() - slope * spread
-        return float(up.mean() - slope * powers.mean()), float(-slope), float(missed @ missed)
+    def linear(log_c: float) -> tuple[Array, float]:
+        powers = np.stack([np.ones_like(ratios), -(ratios ** -np.exp(log_c))], 1)
+        found = np.linalg.lstsq(powers, y)[0]
+        return found, float(((powers @ found - y) ** 2).sum())
 
-    def missed(log_c: float) -> float:
-        return linear(log_c)[2]
-
-    best = optimize.minimize_scalar(missed, bounds=np.log(EXPONENTS), method="bounded")
-    a, b, _ = linear(best.x)
+    best = optimize.minimize_scalar(
+        lambda log_c: linear(log_c)[1], bounds=np.log(EXPONENTS), method="bounded"
+    )
+    a, b = linear(best.x)[0]
     c = float(np.exp(best.x))
-    return SaturatingLaw(a, b * middle**c, c)
+    return SaturatingLaw(float(a), float(b * middle**c), c)
 
 
-def _different(x: Sequence[float] | Array, count: int) -> Array:
-    """Return x as an array of at least so many different numbers."""
-    along = np.asarray(x, float)
-    found = len(np.unique(along))
-    if found < count:
-        raise ValueError(
-            f"x must have at least {count} different values for this law, got {found}; pass more"
-            " points"
-        )
-    return along
-
-
-def r_squared(
-    law: LogLaw | SaturatingLaw, x: Sequence[float] | Array, y: Sequence[float] | Array
-) -> float:
+def r_squared(law: LogLaw | SaturatingLaw, x: Points, y: Points) -> float:
     """Return the share of y's variance that the law explains; NaN where y does not vary."""
-    up = np.asarray(y, float)
-    missed = up - law.at(x)
-    spread = up - up.mean()
-    variance = float(spread @ spread)
-    return 1 - float(missed @ missed) / variance if variance else float("nan")
+    variance = float(np.var(y))
+    missed = float(((np.asarray(y) - law.at(x)) ** 2).mean())
+    return 1 - missed / variance if variance else float("nan")
 
 
 def resampled_lengths(tokens: Array, rounds: Array, samples: int, seed: int = 0) -> Array:

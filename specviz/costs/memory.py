@@ -2,23 +2,28 @@
 
 It adds up weights, both K/V slabs as the engine lays them out, what a draft head keeps of the
 target's hidden states, logits and workspace. The strategy itself says how many rows and slots it
-keeps, so that no rule is written twice.
+keeps, so that no rule is written twice. The levers of a run show in the parts that they change.
 
 Not known here: models. Nothing is measured.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pandas as pd
 
-from specviz.costs.held import ALWAYS, Part, Sizes, kept, temporary
-from specviz.costs.shapes import ModelShape
+from specviz.costs.shapes import ITEMSIZE, HeadShape, MeasuredShape, ModelShape
 from specviz.util.levers import NONE, Levers
 from specviz.util.search import smallest
 
 MAX_ROWS = 2**20
+INDEX_BYTES = 8  # a token id or a length
+FED = 6  # numbers of each token in a feed: its id, index, slot and so on
+CHOSEN_BYTES = 4  # a logit that the draft chose from: always float32
+ALWAYS = "always"
+Part = tuple[str, str, int]  # part, when, bytes
 
 
 class SlabUse(Protocol):
@@ -82,10 +87,14 @@ def list_parts(
     longest = prompt_tokens + max_new_tokens
     rows = strategy.capacity(batch_size, most)
     slots = strategy.slots(longest, max_new_tokens, k)
-    sizes = Sizes(
+    # Prompts that enter later end in the column where the other rows end.
+    ends_later = most > rows > 1 and getattr(strategy, "right_aligned", False)
+    run = _Run(
+        target=target,
+        draft=draft,
         dtype=dtype,
         batch_size=min(batch_size, rows),
-        num_draft_tokens=k,
+        k=k,
         prompt_tokens=prompt_tokens,
         longest=longest,
         rows=rows,
@@ -93,14 +102,9 @@ def list_parts(
         levers=levers or NONE,
         keeps_draft=keeps_draft,
         refills=most > rows,
-        reach=slots - k - 1 if _ends_later(strategy, rows, most) else prompt_tokens,
+        reach=slots - k - 1 if ends_later else prompt_tokens,
     )
-    return kept(target, draft, sizes) + temporary(target, draft, sizes)
-
-
-def _ends_later(strategy: SlabUse, rows: int, requests: int) -> bool:
-    """Return whether prompts enter later, and end in the column where the other rows end."""
-    return requests > rows > 1 and getattr(strategy, "right_aligned", False)
+    return run.kept() + run.temporary()
 
 
 def peak_bytes(table: pd.DataFrame) -> int:
@@ -140,3 +144,243 @@ def largest_batch(
 
     too_many = smallest(exceeds, 0, MAX_ROWS + 1)
     return MAX_ROWS if too_many is None else too_many - 1
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run, and the parts of its memory.
+
+    Attributes:
+        batch_size, k: B and K; K is 0 where nothing is drafted.
+        longest: tokens of the longest request, with its prompt.
+        rows, slots: of the K/V slabs.
+        keeps_draft: whether the draft model's K/V is kept between rounds.
+        refills: whether prompts enter after the first round.
+        reach: slots that a prompt's forward may see, from the first one on.
+    """
+
+    target: ModelShape
+    draft: ModelShape | None
+    dtype: str
+    batch_size: int
+    k: int
+    prompt_tokens: int
+    longest: int
+    rows: int
+    slots: int
+    levers: Levers
+    keeps_draft: bool
+    refills: bool
+    reach: int
+
+    @property
+    def value_bytes(self) -> int:
+        return ITEMSIZE[self.dtype]
+
+    @property
+    def head(self) -> HeadShape | None:
+        return self.draft if isinstance(self.draft, HeadShape) else None
+
+    @property
+    def draft_slots(self) -> int:
+        """Slots of K/V that the draft keeps of a row."""
+        if self.levers.draft_window is None or self.head is not None:
+            return self.slots
+        return min(self.levers.draft_window, self.slots)
+
+    @property
+    def draft_logits(self) -> int:
+        """How many logits the draft chooses from in a round."""
+        return 0 if self.draft is None else self.batch_size * self.k * self.draft.vocabulary
+
+    @property
+    def target_logits(self) -> int:
+        """How many logits one verification makes."""
+        return self.batch_size * (self.k + 1) * self.target.vocabulary
+
+    def kv_and_states(self, shape: ModelShape, slots: int) -> tuple[int, int]:
+        """Return the bytes of all rows' K/V, and of their states."""
+        kv = self.rows * slots * shape.kv_bytes_per_slot(self.dtype)
+        return kv, self.rows * shape.row_bytes(self.k)
+
+    def kept(self) -> list[Part]:
+        """Return what is held all the time."""
+        draft = self.draft
+        draft_weights = 0 if draft is None else draft.weight_bytes(self.dtype)
+        draft_kv = draft_states = 0
+        if draft is not None and self.k and self.keeps_draft:
+            draft_kv, draft_states = self.kv_and_states(draft, self.draft_slots)
+        features = 0
+        if self.head is not None and self.k:
+            tokens = self.rows * (self.longest + self.k + 1)
+            features = tokens * self.head.features * self.value_bytes
+        target_kv, target_states = self.kv_and_states(self.target, self.slots)
+        # The draft's logits are kept until the next round's replace them.
+        draft_logits = CHOSEN_BYTES * self.draft_logits if self.levers.draft_logits else 0
+        states = [("target states", target_states), ("draft states", draft_states)]
+        parts = [
+            ("target weights", self.target.weight_bytes(self.dtype)),
+            ("draft weights", draft_weights),
+            ("target K/V", target_kv),
+            ("draft K/V", draft_kv),
+            *[part for part in states if part[1]],
+            ("features", features),
+            ("tokens", INDEX_BYTES * self.rows * (self.longest + self.k + 4)),
+            ("draft logits", draft_logits),
+            ("target logits", self.value_bytes * self.target_logits),
+        ]
+        return [(part, ALWAYS, size) for part, size in parts]
+
+    def temporary(self) -> list[Part]:
+        """Return what the phases need for a while."""
+        size, b, target = self.value_bytes, self.batch_size, self.target
+        models = [(target, self.slots)]
+        # A head without attention reads no prompt and has no K/V to move.
+        if self.draft is not None and self.k and (self.head is None or self.head.attends):
+            models.append((self.draft, self.draft_slots))
+        # A draft without all K/V reads as it drafts.
+        reading = [
+            shape
+            for shape, slots in models
+            if shape is target or (self.keeps_draft and slots == self.slots)
+        ]
+        verification = max(
+            self._workspace(target, b, self.k + 1, self.slots, self.head),
+            size * self.target_logits
+            + self._after_forward(target, self.k + 1, self.slots, self.head),
+        )
+        float32_logits = 0
+        if size < CHOSEN_BYTES:
+            judged = min(self.levers.accept_rows or b, b)
+            float32_logits = CHOSEN_BYTES * self.target_logits * judged // b
+        moved = [self._layer_bytes(shape, b, self.slots) for shape in reading]
+        for shape in reading:
+            if isinstance(shape, MeasuredShape):
+                moved.append(int(b * shape.row_bytes(self.k) * shape.largest_state))
+        growth = 0
+        if self.levers.slab_block is not None:
+            # The largest slab of a layer is copied as it grows.
+            before = (self.slots - 1) // self.levers.slab_block * self.levers.slab_block
+            growth = max(
+                self._layer_bytes(shape, self.rows, before)
+                for shape, slots in models
+                if slots == self.slots
+            )
+        return [
+            ("prefill", "schedule", self._prefills(reading)),
+            ("drafting", "draft", self._drafting()),
+            ("verification", "verify", verification),
+            ("logits in float32", "accept", float32_logits),
+            ("realignment", "synchronise", max(moved)),
+            ("growth", "growth", growth),
+        ]
+
+    def _prefills(self, reading: list[ModelShape]) -> int:
+        """Return the bytes that reading prompts needs on top of what is held in the rounds."""
+        # Models are prefilled one after the other.
+        spaces = [self._prefill(shape, self.prompt_tokens, self.head) for shape in reading]
+        if self.refills:
+            return max(spaces)
+        # The first prompts are read before there are logits, and by the target before the draft.
+        held = {part: count for part, _, count in self.kept()}
+        spaces[0] -= held["draft K/V"]
+        return max(0, max(spaces) - held["draft logits"] - held["target logits"])
+
+    def _prefill(self, shape: ModelShape, prompt_tokens: int, head: HeadShape | None = None) -> int:
+        """Return the bytes that reading prompts of so many tokens needs for a while."""
+        rows, tokens, copied = self.batch_size, prompt_tokens - 1, prompt_tokens
+        most = self.levers.prefill_tokens
+        if most is not None:
+            # More of shorter rows may share a forward, so what is in one is bounded by its tokens.
+            tokens = min(most, rows * (prompt_tokens - 1))
+            copied = max(prompt_tokens, tokens + min(rows, most))
+            rows = 1
+        space = self._workspace(shape, rows, tokens, max(prompt_tokens, self.reach), head)
+        return space + 2 * self._layer_bytes(shape, rows, copied)  # K and V in their new order
+
+    def _drafting(self) -> int:
+        """Return the bytes that drafting needs for a while."""
+        draft = self.draft
+        if draft is None or not self.k:
+            return 0
+        b, slots = self.batch_size, self.draft_slots
+        copies = 2  # the logits of single forwards, and all of them put together
+        first = 2  # tokens that the first forward reads
+        if self.head is not None:
+            copies = 1 if self.head.parallel else 2
+            first = 2 * self.k if self.head.parallel else self.k + 1
+        step = 0
+        if not self.levers.draft_logits:
+            copies = 0
+            # Those of one forward, of all tokens that it reads, and of the forward before.
+            step = (first + 1) * b * draft.vocabulary * self.value_bytes
+            step += self._after_forward(draft, first, self.slots)
+            if self.value_bytes < CHOSEN_BYTES:
+                step += b * draft.vocabulary * CHOSEN_BYTES
+        needs = [
+            self._workspace(draft, b, 2, slots) + copies * CHOSEN_BYTES * self.draft_logits,
+            self._workspace(draft, b, first, slots),
+            step,
+        ]
+        held = 0
+        if not self.keeps_draft:
+            held = sum(self.kv_and_states(draft, slots))
+            needs.append(self._prefill(draft, min(self.longest, slots)))
+        elif slots < self.slots and self.head is None:
+            needs.append(self._prefill(draft, max(min(self.prompt_tokens, slots), slots // 2)))
+        return held + max(needs)
+
+    def _workspace(
+        self, shape: ModelShape, rows: int, tokens: int, slots: int, head: HeadShape | None = None
+    ) -> int:
+        """Return the bytes one forward needs for a while.
+
+        head: what reads the hidden states of the target's forwards.
+        """
+        masks = self._masks(shape, rows, tokens, slots)
+        if isinstance(shape, MeasuredShape):
+            shared = shape.fixed_work + tokens * shape.column_work
+            return masks + shared + rows * (shape.row_work + tokens * shape.token_work)
+        # Layers run one after the other, and a layer's attention is done before its MLP: only the
+        # larger of the two counts, once, beside the masks and the residual stream.
+        attention = (4 * shape.heads + 2 * shape.kv_heads) * shape.head_dim
+        mlp = (3 if shape.gated else 2) * shape.intermediate
+        values = 3 * shape.hidden + max(mlp, attention)
+        if isinstance(shape, HeadShape):
+            # A token's feature as it is kept and as it is read, the embedding, and both together.
+            values += 2 * shape.features + (shape.entry - shape.hidden) + shape.entry
+        elif head is not None:
+            # In the last layer the outputs of the others are still there.
+            last = values + (shape.layers - 1) * shape.hidden
+            values = max(last, _after_layers(shape, head))
+        elif not shape.positions:
+            values += 4 * shape.head_dim  # the rotation; beside all layers' outputs it is nothing
+        return masks + rows * tokens * (FED * INDEX_BYTES + self.value_bytes * values)
+
+    def _after_forward(
+        self, shape: ModelShape, tokens: int, slots: int, head: HeadShape | None = None
+    ) -> int:
+        """Return the bytes that are still there beside the logits of a forward."""
+        held = self.batch_size * tokens * self.value_bytes * _after_layers(shape, head)
+        return self._masks(shape, self.batch_size, tokens, slots) + held
+
+    def _masks(self, shape: ModelShape, rows: int, tokens: int, slots: int) -> int:
+        """Return the bytes of a forward's masks: one bool, and one float a query group."""
+        if isinstance(shape, MeasuredShape):  # K/V that is copied for it is among them
+            return rows * slots * (shape.slot_work + tokens * shape.pair_work)
+        groups = shape.heads // shape.kv_heads
+        return rows * tokens * slots * (1 + groups * self.value_bytes)
+
+    def _layer_bytes(self, shape: ModelShape, rows: int, slots: int) -> int:
+        """Return the bytes of one layer's K, or of its V."""
+        return rows * slots * self.value_bytes * shape.kv_heads * shape.head_dim
+
+
+def _after_layers(shape: ModelShape, head: HeadShape | None) -> int:
+    """Return how many values of a token are left after the layers.
+
+    Where a head reads hidden states, these are all layers' and those that it reads, side by side.
+    """
+    if head is None:
+        return shape.hidden
+    return (shape.layers + 1) * shape.hidden + head.read + head.features

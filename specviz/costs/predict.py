@@ -25,10 +25,6 @@ class DecodingJob:
     new_tokens: float
     rates: tuple[float, ...]
 
-    def acceptance_length(self, num_draft_tokens: int) -> float:
-        """Return the mean acceptance length with K drafts, bonus included."""
-        return 1 + sum(self.rates[:num_draft_tokens])
-
 
 def tokens_per_s(
     roofline: Roofline,
@@ -46,7 +42,7 @@ def tokens_per_s(
     """
     b = min(batch_size, job.requests)
     k = num_draft_tokens
-    length = job.acceptance_length(k)
+    length = 1 + sum(job.rates[:k])
     slots = job.prompt_tokens + job.new_tokens / 2 + k
     round_s = float(sum(roofline.phase_seconds(b, k, slots).values()))
     draft = roofline.draft

@@ -4,52 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import nnls
 
 from specviz.record.runs import RecordedRun, check_runs
-from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 
 Seconds = float | Callable[[int, int, int], float]
-
-
-class RoundCosts(Protocol):
-    """The seconds of each phase of a round, by the names of the phases.
-
-    `Roofline.phase_seconds` is such a function, and objects of `Costs` and `CostFit` are.
-
-    Args:
-        rows, num_draft_tokens: B and K; K = 0 is a step of autoregressive decoding.
-        slots: T, slots that a row's verification attends to.
-    """
-
-    def __call__(self, rows: Any, num_draft_tokens: Any, slots: Any, /) -> Mapping[str, Any]: ...
-
-
-class ServingCosts(RoundCosts, Protocol):
-    """The same, where a simulation also says what else the round does.
-
-    Args:
-        moved, carried: slots of K/V, of all rows together, that the round realigns in its last
-            phase, and moves before it drafts.
-        entering, prompt: rows that enter, and tokens that each of them has to read.
-    """
-
-    def __call__(
-        self,
-        rows: Any,
-        num_draft_tokens: Any,
-        slots: Any,
-        /,
-        *,
-        moved: Any = 0,
-        carried: Any = 0,
-        entering: Any = 0,
-        prompt: Any = 0,
-    ) -> Mapping[str, Any]: ...
+# What a round costs: a function of B, K (0 is a step of autoregressive decoding) and T, slots that
+# a row's verification attends to. It returns the seconds of each phase, by the phases' names.
+#
+# A simulation says by name what else the round does. moved, carried: slots of K/V, of all rows
+# together, that the round realigns in its last phase, and moves before it drafts; entering, prompt:
+# rows that enter, and tokens that each of them has to read.
+#
+# `Roofline.phase_seconds` is such a function, and objects of `Costs` are.
+RoundCosts = Callable[..., Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -82,7 +56,7 @@ class Costs:
         entering: int = 0,
         prompt: int = 0,
     ) -> dict[str, float]:
-        """Return the seconds of each phase; see `ServingCosts`."""
+        """Return the seconds of each phase; see `RoundCosts`."""
 
         def cost(of: Seconds, b: int, t: int) -> float:
             return float(of(b, num_draft_tokens, t) if callable(of) else of)
@@ -142,35 +116,33 @@ _FITTED = (*PHASES, "prefill", "move")
 
 def _fitted(runs: Sequence[Trace]) -> dict[str, tuple[float, float, float]]:
     """Return the coefficients of `Linear` for each of `_FITTED`, of runs of one K."""
-    tables = [_observations(run) for run in runs]
-    observed = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-    rows = observed["rows"]
-    one = np.ones_like(rows)
-    features = [one, rows, rows * observed["slots"]]
+    seen = pd.concat([_observations(run) for run in runs], ignore_index=True)
+    one = np.ones(len(seen))
+    found = {}
+    for phase in ("draft", "verify", "accept"):
+        features = [one, seen["rows"], seen["rows"] * seen["slots"]]
+        constant, per_row, per_cell = _least_squares(features, seen[phase])
+        found[phase] = (constant, per_row, per_cell)
     # schedule and synchronise share the cost of a moved slot, so they are fitted together:
     # the upper half of each feature are the seconds of schedule, the lower half the others.
-    zero = np.zeros_like(one)
-    entering = observed["entering"]
+    zero = 0 * one
     shared = [
         (one, zero),
-        (entering > 0, zero),
-        (entering * observed["prompt_tokens"], zero),
+        (seen["entering"] > 0, zero),
+        (seen["entering"] * seen["prompt_tokens"], zero),
         (zero, one),
-        (zero, rows),
-        (observed["moved_schedule"], observed["moved_synchronise"]),
+        (zero, seen["rows"]),
+        (seen["moved_schedule"], seen["moved_synchronise"]),
     ]
     schedule, prefill, prefill_cell, synchronise, per_row, move = _least_squares(
-        [np.concatenate(halves).astype(np.float64) for halves in shared],
-        np.concatenate([observed["schedule"], observed["synchronise"]]),
+        [np.concatenate(halves) for halves in shared],
+        np.concatenate([seen["schedule"], seen["synchronise"]]),
     )
-    found = {"schedule": (schedule, 0.0, 0.0), "synchronise": (synchronise, per_row, 0.0)}
-    for phase in ("draft", "verify", "accept"):
-        constant, by_row, by_cell = _least_squares(features, observed[phase])
-        found[phase] = (constant, by_row, by_cell)
+    found |= {"schedule": (schedule, 0.0, 0.0), "synchronise": (synchronise, per_row, 0.0)}
     return found | {"prefill": (prefill, 0.0, prefill_cell), "move": (move, 0.0, 0.0)}
 
 
-def _observations(run: Trace) -> dict[str, Array]:
+def _observations(run: Trace) -> pd.DataFrame:
     """Return what each round of a run had to do, and how long it took.
 
     rows, slots; entering, prompt_tokens: rows that entered, and tokens of their longest prompt;
@@ -184,7 +156,7 @@ def _observations(run: Trace) -> dict[str, Array]:
     prompt_tokens = np.zeros(num_rounds)
     # The last token of a prompt is pending: the first round reads it.
     np.maximum.at(prompt_tokens, entered_in, prompt - 1)
-    observed: dict[str, Array] = {
+    observed = {
         "rows": run.rounds["batch"].astype(np.float64),
         "slots": run.rounds["slots"].astype(np.float64),
         "entering": np.bincount(entered_in, minlength=num_rounds),
@@ -198,10 +170,10 @@ def _observations(run: Trace) -> dict[str, Array]:
         observed[f"moved_{phase}"] = np.bincount(
             run.moves["round"][during], run.moves["length"][during], minlength=num_rounds
         )
-    return observed
+    return pd.DataFrame(observed)
 
 
-def _least_squares(features: Sequence[Array], seconds: Array) -> list[float]:
+def _least_squares(features: Sequence[Any], seconds: Any) -> list[float]:
     """Return a coefficient >= 0 for each feature by least squares, scaled to the total seconds."""
     matrix = np.stack(features, 1).astype(np.float64)
     scale = np.abs(matrix).max(0)

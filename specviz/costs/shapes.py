@@ -1,18 +1,20 @@
 """The size of a model: parameters, bytes, K/V per slot, and the arithmetic of one forward.
 
-A shape is read from a configuration as a plain dict. Not known here: weights, running models.
+A shape is read from a configuration as a plain dict, or measured on a model of any class. Not known
+here: weights, running models.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from specviz.util.validate import is_one_of, require_bool, require_int, short
+from specviz.util.validate import is_int, is_one_of, short
 
+MODEL_TYPES = ("llama", "qwen2", "qwen3", "glm4", "gpt2")
 ITEMSIZE = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 Numbers = float | NDArray[Any]  # one number or an array of them: the formulas take both
 
@@ -23,15 +25,6 @@ Numbers = float | NDArray[Any]  # one number or an array of them: the formulas t
 SHAPES: dict[str, dict[str, dict[str, Any]]] = json.loads(
     Path(__file__).with_name("pairs.json").read_text(encoding="utf-8")
 )
-
-
-def itemsize(dtype: str) -> int:
-    """Return the bytes of one number. Raise ValueError for a dtype that models do not run in."""
-    if not is_one_of(dtype, ITEMSIZE):
-        raise ValueError(
-            f"dtype must be one of {', '.join(ITEMSIZE)}, got {short(dtype)}; choose one of them"
-        )
-    return ITEMSIZE[dtype]
 
 
 @dataclass(frozen=True)
@@ -47,9 +40,6 @@ class ModelShape:
         norms: normalisations over the hidden size in each layer.
         norm_bias, qkv_bias, out_bias, mlp_bias: which of them have a bias.
         head_norms: whether queries and keys are normalised per head.
-
-    Raises:
-        ValueError: a size is not an int >= 1, or kv_heads does not divide heads.
     """
 
     layers: int
@@ -70,25 +60,13 @@ class ModelShape:
     mlp_bias: bool = False
     head_norms: bool = False
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type is int:
-                require_int(field.name, value, 0 if field.name == "positions" else 1)
-            else:
-                require_bool(field.name, value)
-        if self.heads % self.kv_heads:
-            raise ValueError(
-                f"kv_heads must divide heads={short(self.heads)}, got {short(self.kv_heads)}; "
-                "pass a divisor"
-            )
-
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "ModelShape":
         """Return the shape of a configuration dict: llama, qwen2, qwen3, glm4 or gpt2.
 
         Raises:
-            ValueError: an unknown model_type, or a size is missing or not an int >= 1.
+            ValueError: an unknown model_type, a size is missing or not an int >= 1, or kv_heads
+                does not divide heads.
         """
         return cls(**read_config(config))
 
@@ -107,23 +85,18 @@ class ModelShape:
     @property
     def parameters(self) -> int:
         """All parameters. Tied embeddings count once."""
+        biases = 0
+        if self.qkv_bias:
+            biases += (self.heads + 2 * self.kv_heads) * self.head_dim
+        if self.out_bias:
+            biases += self.hidden
+        if self.mlp_bias:
+            biases += (2 if self.gated else 1) * self.intermediate + self.hidden
         norm = self.hidden * (2 if self.norm_bias else 1)
-        layer = self.matrix_parameters + self._bias_parameters + self.norms * norm
+        layer = self.matrix_parameters + biases + self.norms * norm
         if self.head_norms:
             layer += 2 * self.head_dim
         return self.layers * layer + norm + self._all_embeddings
-
-    @property
-    def _bias_parameters(self) -> int:
-        """Biases of one layer's matrices."""
-        count = 0
-        if self.qkv_bias:
-            count += (self.heads + 2 * self.kv_heads) * self.head_dim
-        if self.out_bias:
-            count += self.hidden
-        if self.mlp_bias:
-            count += (2 if self.gated else 1) * self.intermediate + self.hidden
-        return count
 
     @property
     def _all_embeddings(self) -> int:
@@ -133,11 +106,19 @@ class ModelShape:
 
     def weight_bytes(self, dtype: str) -> int:
         """Return the bytes of all parameters."""
-        return self.parameters * itemsize(dtype)
+        return self.parameters * ITEMSIZE[dtype]
 
     def kv_bytes_per_slot(self, dtype: str) -> int:
         """Return the bytes of K and V in one slot of one row, over all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * itemsize(dtype)
+        return 2 * self.layers * self.kv_heads * self.head_dim * ITEMSIZE[dtype]
+
+    def row_bytes(self, num_draft_tokens: int) -> int:
+        """Return the bytes of one row's states in a run of K; 0 where layers keep K/V alone."""
+        return 0
+
+    def state_traffic(self, rows: Numbers, tokens: Numbers, *, logits: bool) -> Numbers:
+        """Return the bytes of states that a forward reads and writes."""
+        return 0
 
     def read_bytes(
         self, dtype: str, rows: Numbers, tokens: Numbers, *, logits: bool = True
@@ -152,7 +133,7 @@ class ModelShape:
             count += self.embedding_parameters
         tables = 2 if self.positions else 1  # token and position embeddings
         count = count + rows * tokens * self.hidden * tables
-        return count * itemsize(dtype)
+        return count * ITEMSIZE[dtype]
 
     def flops(
         self, rows: Numbers, tokens: Numbers, slots: Numbers, *, logits: bool = True
@@ -187,6 +168,100 @@ class ModelShape:
         return self.layers * layer + 2 + logits
 
 
+@dataclass(frozen=True)
+class HeadShape(ModelShape):
+    """The sizes of a head, which drafts from the hidden states of its target, with its one layer.
+
+    Attributes:
+        own_parameters: all of the head's own. The target's embedding and LM head are not among
+            them.
+        read: how many values of the target's hidden states it reads of a token.
+        features: how many values of them it keeps of each committed token.
+        entry: how many values its attention reads of a token: its feature, and the embedding where
+            that counts.
+        attends: whether it keeps K/V.
+        parallel: whether one forward gives all drafts of a round.
+    """
+
+    own_parameters: int = 1
+    read: int = 1
+    features: int = 1
+    entry: int = 1
+    attends: bool = True
+    parallel: bool = False
+
+    @property
+    def parameters(self) -> int:
+        return self.own_parameters
+
+    def kv_bytes_per_slot(self, dtype: str) -> int:
+        return super().kv_bytes_per_slot(dtype) if self.attends else 0
+
+
+@dataclass(frozen=True)
+class MeasuredShape(ModelShape):
+    """Sizes of a model of any class, as measured on it, in the dtype in which it was measured.
+
+    Of the sizes of a `ModelShape`, heads, kv_heads and head_dim are those of the largest layer of
+    K/V, and intermediate is not used.
+
+    Attributes:
+        own_parameters: all of the model's, tied ones once.
+        kv_values: numbers of K/V, an indexer's keys among them, in one slot of one row. Only
+            layers that attend have any, and all of them keep full slabs.
+        state_bytes: one state of one row, over all layers.
+        kept_states: states that a row keeps however many tokens it drafts, as a number of bytes.
+        column_bytes: states that a row keeps for each token that it drafts.
+        largest_state: the largest layer's share of a row's states.
+        operations: floating-point operations of one token, without attention and LM head.
+        kernels: modules with weights; each needs a kernel at least.
+        fixed_work, column_work, row_work, token_work, slot_work, pair_work: bytes that a forward
+            needs for a while: in any case, for each token of the longest row (layers of state read
+            prompts row by row), for each row, for each of a row's tokens, for each slot that a row
+            attends to, and for each token and slot.
+    """
+
+    own_parameters: int = 0
+    kv_values: int = 0
+    state_bytes: int = 0
+    kept_states: int = 0
+    column_bytes: int = 0
+    largest_state: float = 0.0
+    operations: int = 0
+    kernels: int = 0
+    fixed_work: int = 0
+    column_work: int = 0
+    row_work: int = 0
+    token_work: int = 0
+    slot_work: int = 0
+    pair_work: int = 0
+
+    @property
+    def parameters(self) -> int:
+        return self.own_parameters
+
+    def kv_bytes_per_slot(self, dtype: str) -> int:
+        return self.kv_values * ITEMSIZE[dtype]
+
+    def row_bytes(self, num_draft_tokens: int) -> int:
+        return self.kept_states + num_draft_tokens * self.column_bytes
+
+    def state_traffic(self, rows: Numbers, tokens: Numbers, *, logits: bool) -> Numbers:
+        # It reads one state a row. It keeps one for each token, and of prompts the last two.
+        written = tokens if logits else 2
+        return rows * (1 + written) * self.state_bytes
+
+    def flops(
+        self, rows: Numbers, tokens: Numbers, slots: Numbers, *, logits: bool = True
+    ) -> Numbers:
+        own = self.operations + (2 * self.embedding_parameters if logits else 0)
+        attended = 2 * self.kv_values * (self.heads // self.kv_heads) * slots
+        return rows * tokens * (own + attended)
+
+    def launches(self, *, logits: bool = True) -> int:
+        return self.kernels + logits
+
+
 def named_pair(name: str) -> tuple[ModelShape, ModelShape]:
     """Return (target, draft) of `SHAPES[name]`. Raise ValueError for an unknown name."""
     if not is_one_of(name, SHAPES):
@@ -198,24 +273,15 @@ def named_pair(name: str) -> tuple[ModelShape, ModelShape]:
 
 
 def read_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `ModelShape` for a configuration with a known `model_type`.
-
-    Raises:
-        ValueError: an unknown model_type, or a size is missing or is not a number.
-    """
-    if not isinstance(config, Mapping):
-        raise ValueError(
-            f"config must be a dict, got {short(config)}; pass config.to_dict(), or what a"
-            " config.json holds"
-        )
+    """Return the arguments of `ModelShape` for a configuration; see `ModelShape.from_config`."""
     model_type = config.get("model_type")
-    if model_type not in _READERS:
+    if model_type not in MODEL_TYPES:
         raise ValueError(
-            f"model_type must be one of {', '.join(_READERS)}, got {short(model_type)}; choose a"
+            f"model_type must be one of {', '.join(MODEL_TYPES)}, got {short(model_type)}; choose a"
             " model of one of these types"
         )
     try:
-        return _READERS[model_type](config)
+        sizes = _read_gpt2(config) if model_type == "gpt2" else _read_llama(config)
     except KeyError as missing:
         raise ValueError(
             f"config must have {missing.args[0]!r}, which is missing; pass a complete configuration"
@@ -226,41 +292,42 @@ def read_config(config: Mapping[str, Any]) -> dict[str, Any]:
             f"config of model_type={model_type!r} must hold sizes that are ints >= 1, got "
             f"{short(config)}; correct it"
         ) from None
+    for name, size in sizes.items():
+        if not isinstance(size, bool) and (not is_int(size) or size < 1):
+            raise ValueError(f"{name} must be an int >= 1, got {short(size)}; correct the config")
+    if sizes["heads"] % sizes["kv_heads"]:
+        raise ValueError(
+            f"kv_heads must divide heads={sizes['heads']}, got {sizes['kv_heads']}; correct the"
+            " config"
+        )
+    return sizes
 
 
 def _read_llama(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the names that all types but GPT-2 share. The defaults are those of LlamaConfig."""
+    """Read the names that all types but GPT-2 share. The defaults are those of the classes."""
+    model_type = config["model_type"]
     hidden = config["hidden_size"]
     heads = config["num_attention_heads"]
-    attention_bias = bool(config.get("attention_bias", False))
-    return {
+    attention_bias = bool(config.get("attention_bias", model_type == "glm4"))
+    head_dim = config.get("head_dim", 128 if model_type in ("qwen3", "glm4") else None)
+    sizes = {
         "layers": config["num_hidden_layers"],
         "hidden": hidden,
         "heads": heads,
         "kv_heads": config.get("num_key_value_heads") or heads,
-        "head_dim": config.get("head_dim") or hidden // heads,
+        "head_dim": head_dim or hidden // heads,
         "intermediate": config["intermediate_size"],
         "vocabulary": config["vocab_size"],
         "tied": bool(config.get("tie_word_embeddings", False)),
-        "qkv_bias": attention_bias,
-        "out_bias": attention_bias,
-        "mlp_bias": bool(config.get("mlp_bias", False)),
+        "qkv_bias": attention_bias or model_type == "qwen2",
+        "out_bias": attention_bias and model_type in ("llama", "qwen3"),
+        "mlp_bias": model_type == "llama" and bool(config.get("mlp_bias", False)),
+        "head_norms": model_type == "qwen3",
     }
-
-
-def _read_qwen2(config: Mapping[str, Any]) -> dict[str, Any]:
-    return _read_llama(config) | {"qkv_bias": True, "out_bias": False, "mlp_bias": False}
-
-
-def _read_qwen3(config: Mapping[str, Any]) -> dict[str, Any]:
-    sizes = _read_llama({"head_dim": 128, **config})
-    return sizes | {"mlp_bias": False, "head_norms": True}
-
-
-def _read_glm4(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Read a GLM-4: four norms a layer, gate and up projection in one matrix, no output bias."""
-    sizes = _read_llama({"head_dim": 128, "attention_bias": True, **config})
-    return sizes | {"out_bias": False, "mlp_bias": False, "norms": 4, "fused": 6}
+    if model_type == "glm4":
+        # Four norms a layer; gate and up projection are one matrix.
+        sizes |= {"norms": 4, "fused": 6}
+    return sizes
 
 
 def _read_gpt2(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -283,12 +350,3 @@ def _read_gpt2(config: Mapping[str, Any]) -> dict[str, Any]:
         "out_bias": True,
         "mlp_bias": True,
     }
-
-
-_READERS = {
-    "llama": _read_llama,
-    "qwen2": _read_qwen2,
-    "qwen3": _read_qwen3,
-    "glm4": _read_glm4,
-    "gpt2": _read_gpt2,
-}

@@ -11,11 +11,9 @@ from typing import Any
 import pandas as pd
 from transformers import AutoConfig, PreTrainedConfig
 
-from specviz.costs.acceptance import realigned_rows
-from specviz.costs.breakeven import best_num_draft_tokens, speculation
-from specviz.costs.floor import floors
+from specviz.costs.breakeven import best_num_draft_tokens, realigned_rows, speculation
 from specviz.costs.memory import ALWAYS, largest_batch, memory, peak_bytes
-from specviz.costs.roofline import Roofline
+from specviz.costs.roofline import Roofline, floors
 from specviz.costs.shapes import ModelShape, Numbers
 from specviz.engine.models.compat import HYBRIDS, STATES, layer_types
 from specviz.engine.models.hub import find
@@ -107,7 +105,7 @@ class Case:
         )
 
     def floors(self) -> pd.DataFrame:
-        """Return `specviz.costs.floor.floors` for each batch size, without the phase of prompts."""
+        """Return `roofline.floors` for each batch size, without the phase of prompts."""
         k = self.num_draft_tokens
         tables = []
         for rows in self.batch_sizes:

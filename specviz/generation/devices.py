@@ -12,8 +12,7 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from specviz.costs.held import Part
-from specviz.costs.memory import peak_of
+from specviz.costs.memory import Part, peak_of
 
 _LAYER = re.compile(r"\.(\d+)\.")
 _ELSEWHERE = ("cpu", "disk")  # where a device_map lets weights wait for their turn

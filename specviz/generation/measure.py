@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from specviz.costs.measured_shape import MeasuredShape
+from specviz.costs.shapes import MeasuredShape
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.models.compat import attention_of

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from specviz.costs.head_shape import HeadShape
 from specviz.costs.memory import largest_batch, memory, peak_bytes
-from specviz.costs.shapes import ITEMSIZE, ModelShape, read_config
+from specviz.costs.shapes import ITEMSIZE, HeadShape, ModelShape, read_config
 from specviz.engine.heads import DraftHead
 from specviz.engine.run import Run
 

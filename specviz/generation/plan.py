@@ -12,9 +12,8 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from specviz.costs.acceptance import check_rates
+from specviz.costs.breakeven import check_rates
 from specviz.costs.ceilings import CPU_TABLE, Ceilings
-from specviz.costs.measured_shape import row_bytes
 from specviz.costs.memory import peak_of
 from specviz.costs.predict import DecodingJob
 from specviz.costs.roofline import Roofline
@@ -181,7 +180,7 @@ def make_search(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Sear
         mean_prompt=sum(lengths) / len(lengths),
         batch_size=min(options.batch_size, len(requests)),
         num_draft_tokens=most,
-        windows=free and not row_bytes(shapes[-1], most),
+        windows=free and not shapes[-1].row_bytes(most),
         drops=free,
         keeps_draft=drafter.keeps_cache,
         levers=levers,

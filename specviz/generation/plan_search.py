@@ -11,8 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from specviz.costs.held import ALWAYS, Part
-from specviz.costs.memory import SlabUse, list_parts, peak_of
+from specviz.costs.memory import ALWAYS, Part, SlabUse, list_parts, peak_of
 from specviz.costs.predict import DecodingJob, tokens_per_s
 from specviz.costs.roofline import Roofline
 from specviz.costs.shapes import ModelShape

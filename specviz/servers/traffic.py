@@ -19,7 +19,7 @@ from importlib.metadata import version
 import numpy as np
 import pandas as pd
 
-from specviz.costs.rounds import ServingCosts
+from specviz.costs.rounds import RoundCosts
 from specviz.record.schema import Array
 from specviz.servers.log import ServedRequest, ServerLog
 from specviz.simulation.acceptance import Acceptance
@@ -95,7 +95,7 @@ def measured_acceptance(log: ServerLog, num_draft_tokens: int | None = None) -> 
 
 
 def replay_traffic(
-    log: ServerLog, policies: Sequence[Policy], costs: ServingCosts | None = None, *, seed: int = 0
+    log: ServerLog, policies: Sequence[Policy], costs: RoundCosts | None = None, *, seed: int = 0
 ) -> tuple[pd.DataFrame, dict[str, object]]:
     """Replay a log's requests, all at once, under each policy.
 

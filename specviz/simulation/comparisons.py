@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from specviz.costs.rounds import ServingCosts
+from specviz.costs.rounds import RoundCosts
 from specviz.simulation.policy import Policy
 from specviz.simulation.serving import simulate
 from specviz.simulation.workload import Workload
@@ -26,7 +26,7 @@ class TooSlowError(ValueError):
 def compare(
     workload: Workload,
     policies: Sequence[Policy],
-    costs: ServingCosts,
+    costs: RoundCosts,
     *,
     devices: int = 1,
     router: str = "round_robin",
@@ -48,7 +48,7 @@ def compare(
 def latency_under_load(
     workload: Workload,
     policies: Sequence[Policy],
-    costs: ServingCosts,
+    costs: RoundCosts,
     *,
     loads: Sequence[float] = (0.3, 0.5, 0.7, 0.8, 0.9),
     devices: int = 1,
@@ -95,7 +95,7 @@ class Sizing:
 def size_cluster(
     workload: Workload,
     policy: Policy,
-    costs: ServingCosts,
+    costs: RoundCosts,
     *,
     rate: float,
     latency_s: float,
@@ -159,7 +159,7 @@ def size_cluster(
     return Sizing(devices, pd.DataFrame([tried[number] for number in sorted(tried)]))
 
 
-def capacity_tokens_per_s(workload: Workload, policy: Policy, costs: ServingCosts) -> float:
+def capacity_tokens_per_s(workload: Workload, policy: Policy, costs: RoundCosts) -> float:
     """Return the new tokens a second of one device that always has enough to do.
 
     Simulates the first requests of each replica, all at once.

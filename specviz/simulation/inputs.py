@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 from specviz.costs.roofline import Roofline
-from specviz.costs.rounds import Costs, ServingCosts
+from specviz.costs.rounds import Costs, RoundCosts
 from specviz.record.trace import Trace
 from specviz.simulation.acceptance import Acceptance
 from specviz.util.files import conditions
@@ -25,7 +25,7 @@ class Inputs:
         conditions: what costs and acceptance were taken from.
     """
 
-    costs: ServingCosts
+    costs: RoundCosts
     acceptance: Acceptance
     prompt_tokens: Sequence[int]
     conditions: Mapping[str, object]

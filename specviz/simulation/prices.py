@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from specviz.costs.rounds import ServingCosts
+from specviz.costs.rounds import RoundCosts
 from specviz.record.schema import PHASES, Array
 
 _KNOTS = 33  # costs are evaluated at so many slots, and interpolated between them
@@ -21,7 +21,7 @@ class Prices:
         move_s: seconds of a slot that moves.
     """
 
-    def __init__(self, costs: ServingCosts, num_draft_tokens: int, slots: int) -> None:
+    def __init__(self, costs: RoundCosts, num_draft_tokens: int, slots: int) -> None:
         self._costs = costs
         self._k = num_draft_tokens
         self._knots = np.unique(np.linspace(0, slots, _KNOTS).astype(int)).tolist()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from specviz.costs.rounds import ServingCosts
+from specviz.costs.rounds import RoundCosts
 from specviz.simulation.device import COLUMNS, Device, Request
 from specviz.simulation.policy import Policy
 from specviz.simulation.prices import Prices
@@ -28,7 +28,7 @@ ROUTERS = ("round_robin", "shortest_queue", "least_work")
 def simulate(
     workload: Workload,
     policy: Policy,
-    costs: ServingCosts,
+    costs: RoundCosts,
     *,
     devices: int = 1,
     router: str = "round_robin",

@@ -17,7 +17,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from specviz.costs.rounds import Costs, ServingCosts
+from specviz.costs.rounds import Costs, RoundCosts
 from specviz.record.schema import Array
 from specviz.simulation.policy import Policy
 from specviz.simulation.result import Simulation
@@ -207,7 +207,7 @@ class AcceptanceTable:
 def replay(
     table: AcceptanceTable,
     policy: Policy,
-    costs: ServingCosts = UNIT,
+    costs: RoundCosts = UNIT,
     *,
     requests: int | None = None,
     replicas: int = 1,
