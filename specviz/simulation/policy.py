@@ -13,13 +13,8 @@ from specviz.scheduling.selection import largest
 from specviz.util.validate import require_bool, require_choice, require_int, short
 
 STRATEGIES = ("autoregressive", "inplace", "eqspec", "exspec")
-_SIMULATED_OPTIONS = {
-    "bonus": True,
-    "shrink_to_budget": False,
-    "drop_cache": False,
-    "group_by": "length",
-}
-_BRANCHING = ("tree", "static_tree")
+# Options of strategies that change rounds: only runs with these values are simulated.
+_SIMULATED = {"bonus": True, "shrink_to_budget": False, "drop_cache": False, "group_by": "length"}
 
 
 @dataclass(frozen=True)
@@ -152,13 +147,13 @@ class Policy:
             ValueError: the run had an option that changes rounds and is not simulated, or a drafter
                 of trees.
         """
-        if meta.get("drafter") in _BRANCHING:
+        if meta.get("drafter") in ("tree", "static_tree"):
             raise ValueError(
                 f"drafter must propose chains to be simulated, got {meta['drafter']!r}; "
                 "record a run with drafter='model'"
             )
         given = meta["strategy_options"]
-        for name, simulated in _SIMULATED_OPTIONS.items():
+        for name, simulated in _SIMULATED.items():
             if given.get(name, simulated) != simulated:
                 raise ValueError(
                     f"strategy_options.{name} must be {simulated!r} to be simulated, got"

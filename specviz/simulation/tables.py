@@ -20,8 +20,7 @@ from safetensors.numpy import save
 from specviz.costs.rounds import Costs, ServingCosts
 from specviz.record.schema import Array
 from specviz.simulation.policy import Policy
-from specviz.simulation.result import Simulation
-from specviz.simulation.serving import simulate
+from specviz.simulation.serving import Simulation, simulate
 from specviz.simulation.workload import Workload
 from specviz.util.files import write
 from specviz.util.validate import require_path, short, shown_path
