@@ -19,7 +19,6 @@ from specviz.scheduling.scheduler import Scheduler
 from specviz.simulation.policy import Policy
 from specviz.simulation.workload import Workload
 
-
 MOVED = 1_000  # slots that move together when the price of one is taken
 
 
@@ -94,7 +93,7 @@ class Device:
     work at the same time.
 
     Attributes:
-        requests, tokens: how many it has to finish, and to write.
+        requests: how many it has to finish.
         notes: an entry for each round of its lanes; see `Simulation.rounds`.
     """
 
@@ -102,7 +101,6 @@ class Device:
         self, number: int, workload: Workload, policy: Policy, costs: ServingCosts
     ) -> None:
         self.requests = 0
-        self.tokens = 0
         self.notes: list[dict[str, object]] = []
         self._workload = workload
         self._costs = costs
@@ -128,7 +126,6 @@ class Device:
         """Let a request join the queue."""
         self._queue.append(request)
         self.requests += 1
-        self.tokens += request.left
 
     def run(self, until_s: float = np.inf) -> None:
         """Do the rounds that begin before `until_s`, the lanes in turns."""
@@ -227,7 +224,6 @@ class Device:
             }
         )
         lane.rounds += 1
-        self.tokens -= gained
         for row in decoding:
             row.own_rounds += 1
             if not row.left:

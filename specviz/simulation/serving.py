@@ -25,7 +25,7 @@ from specviz.simulation.policy import Policy
 from specviz.simulation.workload import Workload
 from specviz.util.validate import require_choice
 
-ROUTERS = ("round_robin", "shortest_queue", "least_work")
+ROUTERS = ("round_robin", "shortest_queue")
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,7 @@ def simulate(
     Args:
         workload, policy, costs: the requests, the strategy, and what a round costs.
         devices: in each replica.
-        router: "round_robin"; "shortest_queue", to the device with the fewest requests;
-            "least_work", to the one with the fewest tokens to go.
+        router: "round_robin", or "shortest_queue", to the device with the fewest requests.
 
     Raises:
         ValueError: there is no such router, or the workload lacks what the selector reads.
@@ -155,9 +154,7 @@ def simulate(
             "take the workload from an acceptance table that has it"
         )
     costs = cache(costs)  # those of a roofline take long
-    columns = [
-        getattr(workload, name) for name in ("prompt_tokens", "new_tokens", "arrival_s", "first")
-    ]
+    columns = (workload.prompt_tokens, workload.new_tokens, workload.arrival_s, workload.first)
     notes: list[dict[str, object]] = []
     served = []
     for replica in range(len(workload.arrival_s)):
@@ -194,8 +191,7 @@ def _route(requests: Sequence[Request], devices: Sequence[Device], router: str) 
         else:
             for each in devices:
                 each.run(request.arrival_s)
-            load = "requests" if router == "shortest_queue" else "tokens"
-            device = min(devices, key=lambda each: getattr(each, load))
+            device = min(devices, key=lambda each: each.requests)
         device.put(request)
     for device in devices:
         device.run()

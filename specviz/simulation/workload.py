@@ -54,10 +54,8 @@ class Acceptance:
         return cls(np.concatenate([stopped, reached[:, -1:]], 1))
 
     @classmethod
-    def measured(cls, runs: Sequence[RecordedRun], per_request: bool = True) -> Acceptance:
-        """Return the acceptance of recorded runs with one K.
-
-        Each of their requests is a kind with `per_request`; otherwise all are one kind.
+    def measured(cls, runs: Sequence[RecordedRun]) -> Acceptance:
+        """Return the acceptance of recorded runs with one K; each of their requests is a kind.
 
         Raises:
             ValueError: the runs draft nothing, or have several K.
@@ -69,10 +67,7 @@ class Acceptance:
                 "runs must draft tokens, got runs without drafts; pass runs of a strategy that"
                 " drafts"
             )
-        tables = [_accepted_counts(run, k) for run in runs]
-        counts = np.concatenate(tables)
-        if not per_request:
-            counts = counts.sum(0, keepdims=True)
+        counts = np.concatenate([_accepted_counts(run, k) for run in runs])
         return cls(counts / counts.sum(1, keepdims=True))
 
     @property
