@@ -24,7 +24,9 @@ import torch
 import specviz as sv
 from specviz.bench.clock import synchronize
 from specviz.generation.generate import generate_interleaved
-from specviz.util.files import conditions, save_measured
+from specviz.util.files import conditions, save_measured, write
+from specviz.views.charts.plot import line_chart
+from specviz.views.display import to_png
 
 FIGURES = Path(__file__).parents[1]
 DATA = FIGURES / "data"
@@ -183,3 +185,8 @@ def speed(result: sv.Result) -> float:
 def spread_of(values: Sequence[float], name: str) -> dict[str, float]:
     """Return median and range, under the name, NAME_low and NAME_high."""
     return {name: median(values), f"{name}_low": min(values), f"{name}_high": max(values)}
+
+
+def draw_lines(name: str, series: Mapping[str, tuple[list[Any], list[Any]]], **chart: Any) -> None:
+    """Write figures/NAME.png: a line for each of `series`, x and y. chart: of `line_chart`."""
+    write(FIGURES / f"{name}.png", to_png(line_chart(series, theme="light", **chart), 2))
