@@ -3,6 +3,7 @@
 The committed tables follow from their counts.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -254,7 +255,7 @@ def test_the_large_k_bounds_no_law() -> None:
 
 
 def test_ratios_are_of_sums_over_the_prompts_that_count() -> None:
-    of = heads.Ratios(200)
+    of = partial(heads.ratio, samples=200)
     found = of("share", [1, 2, 9], [2, 4, 0])
     assert found["share"] == 3 / 6
     assert found["share_low"] == found["share_high"] == 0.5
