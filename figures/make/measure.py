@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -112,16 +113,16 @@ class Kept:
     for one that was measured under others. `done` removes it.
     """
 
-    def __init__(self, name: str, about: Mapping[str, object]) -> None:
+    def __init__(self, name: str, about: Mapping[str, object], folder: Path | None = None) -> None:
         same = {key: value for key, value in about.items() if key != "created"}
         digest = hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode())
-        self.path = RUNS / f"{name}-{digest.hexdigest()[:16]}.jsonl"
+        self.path = (folder or RUNS) / f"{name}-{digest.hexdigest()[:16]}.jsonl"
         self.path.parent.mkdir(exist_ok=True)
         self.entries: dict[str, Any] = {}
         if self.path.exists():
             lines = self.path.read_text(encoding="utf-8").splitlines()
             for line in lines:
-                if line.endswith("}"):  # the last one may be cut
+                with suppress(ValueError):  # one that was cut
                     self.entries |= json.loads(line)
 
     def get(self, key: object, measure: Callable[[], Any]) -> Any:
@@ -130,7 +131,7 @@ class Kept:
         if name not in self.entries:
             self.entries[name] = json.loads(json.dumps(measure(), default=_plain))
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({name: self.entries[name]}) + "\n")
+                file.write("\n" + json.dumps({name: self.entries[name]}))
         return self.entries[name]
 
     def done(self) -> None:
