@@ -98,7 +98,7 @@ def test_a_run_verifies_what_the_cost_model_calls_for(
         were_due += len(due)
     assert (were_due > 0) == (max_wait is not None)
 
-    with pytest.raises(ValueError, match="selector must be simulated"):
+    with pytest.raises(ValueError, match="capacity='best' is not simulated"):
         Policy.of(trace.meta)
 
 

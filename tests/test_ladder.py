@@ -3,6 +3,7 @@
 The committed tables follow from their counts.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,11 @@ import pandas as pd
 import pytest
 import torch
 from conftest import generate, make_pair, make_prompts
-from laws import LARGE_K, SMALL_K, Float32Muon, Reading, Rung, costs_of, fit_points, rounds_of
+from laws import LARGE_K, SMALL_K, Reading, Rung, costs_of, fit_points, rounds_of
 from measure import DATA
 from pair import build_model
 from safetensors.torch import load_file
 from test_train_heads import tiny_target
-from torch import nn
 
 import specviz as sv
 from specviz.costs.laws import LogLaw, fit_log, interval, resampled_lengths
@@ -85,23 +85,6 @@ def test_rates_rise_stay_and_fall_in_a_branch() -> None:
     assert [laws.constant(step, 40, 10) for step in (0, 4, 9, 39)] == [0.1, 0.5, 1, 1]
     branch = [laws.falling(40, step, 44, 10) for step in range(40, 44)]
     assert branch == pytest.approx([0.8, 0.6, 0.4, 0.2])
-
-
-def test_muon_in_float32_is_torchs_but_for_its_rounding() -> None:
-    torch.manual_seed(0)
-    shapes = ((24, 8), (8, 24), (16, 16))
-    ours = [nn.Parameter(torch.randn(shape)) for shape in shapes]
-    theirs = [nn.Parameter(each.detach().clone()) for each in ours]
-    before = [each.detach().clone() for each in ours]
-    optimisers = (Float32Muon(ours, lr=0.02), torch.optim.Muon(theirs, lr=0.02))
-    for _ in range(3):
-        for mine, other in zip(ours, theirs, strict=True):
-            mine.grad = torch.randn_like(mine)
-            other.grad = mine.grad.clone()
-        for optimiser in optimisers:
-            optimiser.step()
-    for mine, other, start in zip(ours, theirs, before, strict=True):
-        assert (mine - other).norm() < 0.02 * (other - start).norm()  # bfloat16 has eight bits
 
 
 # counts
@@ -272,7 +255,7 @@ def test_the_large_k_bounds_no_law() -> None:
 
 
 def test_ratios_are_of_sums_over_the_prompts_that_count() -> None:
-    of = heads.Ratios(200)
+    of = partial(heads.ratio, samples=200)
     found = of("share", [1, 2, 9], [2, 4, 0])
     assert found["share"] == 3 / 6
     assert found["share_low"] == found["share_high"] == 0.5

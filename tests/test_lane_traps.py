@@ -33,8 +33,7 @@ from specviz.engine.lanes.admission import Admission
 from specviz.engine.lanes.lane import Lane, make_lanes
 from specviz.engine.options import Options
 from specviz.engine.run import make_run
-from specviz.simulation import Costs, Policy, Tetris, Workload, simulate
-from specviz.simulation.result import Simulation
+from specviz.simulation import Costs, Policy, Simulation, Tetris, Workload, simulate
 
 # V = 8 + b ms and t = 4 ms: the fixed part of a verification is above t, so splitting costs time.
 SPLITTING_COSTS = Costs(draft=4e-3, verify=lambda rows, k, slots: 8e-3 + 1e-3 * rows)

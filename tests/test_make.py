@@ -88,11 +88,13 @@ def test_what_is_kept_is_of_the_same_conditions(
     about = {"prompts": "abc", "created": "today"}
     first = measure.Kept("t", about)
     assert first.get((1, "a"), partial(entry, 1)) == {"value": 1.5}
-    first.path.write_text(first.path.read_text() + '{"half a l')  # killed
+    first.path.write_text(first.path.read_text() + '\n{"half a l')  # killed
     again = measure.Kept("t", about | {"created": "later"})
     assert again.get((1, "a"), partial(entry, 2)) == {"value": 1.5}
+    again.get((2, "b"), partial(entry, 4))
+    assert measure.Kept("t", about).get((2, "b"), partial(entry, 5)) == {"value": 1.5}
     assert measure.Kept("t", about | {"prompts": "x"}).get((1, "a"), partial(entry, 3))
-    assert made == [1, 3]
+    assert made == [1, 4, 3]
     again.done()
     assert not again.path.exists()
 

@@ -25,7 +25,6 @@ from specviz.costs.roofline import ACCEPTING, CHOOSING, Floor, Roofline, against
 from specviz.costs.shapes import ModelShape, named_pair
 from specviz.engine.strategies import Strategy
 from specviz.record.schema import PHASES
-from specviz.simulation.prices import Prices
 
 BANDWIDTH, RATE, LAUNCH = 1e9, 1e10, 1e-6
 CPU = Ceilings(
@@ -130,17 +129,6 @@ def test_floors_as_a_table() -> None:
     assert table["bound"].tolist() == ["nothing", "launch", "bandwidth", "launch", "nothing"]
     assert LINE.forward(TARGET, 5, 500, 60).bound == "compute"
     assert Floor().bound == "nothing"
-
-
-def test_a_simulation_looks_these_costs_up() -> None:
-    prices = Prices(LINE.phase_seconds, 4, 320)
-    exact = LINE.phase_seconds(5, 4, 60)
-    assert prices.of_round(5, 60) == pytest.approx([exact[phase] for phase in PHASES])
-    between = prices.of_round(5, 63)
-    ends = [prices.of_round(5, slots)[1] for slots in (60, 70)]
-    assert ends[0] < between[1] < ends[1]
-    assert prices.of_prefill(2, 30) == pytest.approx(LINE.prefill(2, 30).seconds)
-    assert prices.move_s == pytest.approx((2 * sum(KV.values()) / BANDWIDTH) + 8 * LAUNCH / 1000)
 
 
 def test_realigned_rows_are_those_that_gain_otherwise_than_the_longest() -> None:

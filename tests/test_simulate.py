@@ -51,7 +51,7 @@ def some(requests: int = 40, **options: Any) -> Workload:
 
 
 SERVED = [  # each policy meets all arrivals and all routers, and the routers meet all arrivals
-    (policy, arrivals, ROUTERS[(i + j) % 3], 1 + 2 * ((i + j) % 2))
+    (policy, arrivals, ROUTERS[(i + j) % 2], 1 + 2 * (j % 2))
     for i, policy in enumerate(POLICIES)
     for j, arrivals in enumerate([None, 20.0, 200.0])
 ]
@@ -217,11 +217,10 @@ def test_littles_law_at_a_steady_load() -> None:
     assert errors(live - rate * held, 0.0) < 4
 
 
-def test_routers_that_look_wait_less_than_one_that_does_not() -> None:
+def test_a_router_that_looks_waits_less_than_one_that_does_not() -> None:
     """Long and short requests on 4 devices at a load of 0.85.
 
-    Waits differ by a factor of 1.5 and more, so the odds are negligible. What counts are free rows:
-    four of them are held by four requests, however long, so the fewest requests beat least work.
+    Waits differ by a factor of 1.5 and more, so the odds are negligible.
     """
     workload = Workload.drawn(600, 8, [8, 8, 8, 160], Acceptance.geometric(0.7), replicas=4)
     alone = simulate(workload, Policy("inplace", 4), COSTS).summary()["tokens_per_s"].item()
@@ -230,9 +229,9 @@ def test_routers_that_look_wait_less_than_one_that_does_not() -> None:
         simulate(arriving, Policy("inplace", 4), COSTS, devices=4, router=router)
         .summary(0.1)["waiting_mean_s"]
         .item()
-        for router in ("shortest_queue", "least_work", "round_robin")
+        for router in ("shortest_queue", "round_robin")
     ]
-    assert waits[0] < waits[1] < waits[2] / 1.5
+    assert waits[0] < waits[1] / 1.5
 
 
 WORK = Workload.drawn(500, range(10, 50), 40, Acceptance.geometric(0.7), replicas=2)

@@ -79,8 +79,6 @@ def test_workloads_keep_to_what_is_given() -> None:
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (lambda: Acceptance([0.5, 0.6]), "probabilities"),
-        (lambda: Acceptance.rates([0.5, 0.6]), "probabilities"),
         (lambda: Acceptance.geometric(1.5), "alpha"),
         (lambda: Policy("masking"), "strategy"),
         (lambda: Policy("exspec", fallback="hope"), "fallback"),

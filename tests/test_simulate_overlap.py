@@ -8,8 +8,7 @@ import pytest
 from conftest import check_refusal
 from test_simulate import COSTS, POLICIES, name_of, some
 
-from specviz.simulation import Acceptance, Costs, Policy, Workload, simulate
-from specviz.simulation.plan import plan_lanes
+from specviz.simulation import Acceptance, Costs, Policy, Workload, plan_lanes, simulate
 
 OVERLAPPING = [replace(policy, overlap=True) for policy in POLICIES]
 each_policy = pytest.mark.parametrize("policy", OVERLAPPING, ids=name_of)

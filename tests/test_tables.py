@@ -260,27 +260,15 @@ def test_a_text_needs_fewer_rounds_with_more_drafts() -> None:
     assert rounds[-1].sum() < rounds[0].sum()
 
 
-def test_survival_counts_positions_with_tokens_left() -> None:
-    made = small()
-    # Two texts, of three tokens and of one; two drafts.
-    assert made.left.tolist() == [3, 2, 1, 1]
-    assert made.survival().tolist() == [0.5, 0.5]
-    deep = replace(
-        small(accepted=[1, 0, 1, 0]),
-        **{name: np.zeros((4, 4), np.float32) for name in ("log_q", "entropy")},
-        drafts=np.zeros((4, 4), np.int32),
-    )
-    assert np.isnan(deep.survival()[3])
-
-
-def small(accepted: tuple[int, ...] | list[int] = (2, 0, 1, 0)) -> AcceptanceTable:
+def small() -> AcceptanceTable:
+    """Two texts, of three tokens and of one; two drafts."""
     return AcceptanceTable(
         prompt_tokens=np.array([4, 2], np.int32),
         offsets=np.array([0, 3, 4]),
         drafts=np.arange(8, dtype=np.int32).reshape(4, 2),
         log_q=np.full((4, 2), np.log(0.5), np.float32),
         entropy=np.ones((4, 2), np.float32),
-        accepted=np.array(accepted, np.int8),
+        accepted=np.array([2, 0, 1, 0], np.int8),
         meta={"target": "hand-made"},
     )
 

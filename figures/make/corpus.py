@@ -11,34 +11,29 @@ import hashlib
 import re
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from safetensors import safe_open
-from safetensors.numpy import load_file, save_file
+from measure import Kept
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 import specviz as sv
-from specviz.util.files import replacing
+from specviz.engine.heads.fingerprint import fingerprint
 
-HELD_OUT_TENTH = 0  # files whose path hash is 0 modulo 10
 SKIPPED_FOLDERS = {
-    "site-packages",
-    "dist-packages",
-    "__pycache__",
-    "encodings",
-    "pydoc_data",
-    "lib2to3",
-    "data",
-}
+    "site-packages", "dist-packages", "__pycache__", "encodings", "pydoc_data", "lib2to3", "data",
+}  # fmt: skip
 TEST_FOLDERS = {"test", "tests", "idle_test"}
 
 # A block starts at an unindented decorator, function or class. `split_blocks` joins decorators with
 # what they decorate.
 _BLOCK_START = re.compile(r"^(?=@|def |async def |class )", re.MULTILINE)
+_DEFINITION = re.compile(r"^(async def|def|class) ", re.MULTILINE)
 
 VOCABULARY = 4096
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
@@ -49,7 +44,7 @@ LIBRARY_REPEATS = 3
 # Texts that the target writes.
 NEW_TOKENS = 128
 PROMPT_TOKENS = (8, 256)  # shortest and longest
-CHUNK = 512  # documents in a file
+CHUNK = 512  # documents that are written together
 TEMPERATURE = 0.8  # of sampled continuations
 
 # The bundled prompts.
@@ -90,61 +85,42 @@ def split_blocks(text: str) -> list[str]:
     Decorators stay together, and with what they decorate.
     """
     blocks: list[str] = []
-    for piece in _BLOCK_START.split(text):
+    has_only_decorators = False
+    for piece in filter(str.strip, _BLOCK_START.split(text)):
         piece = piece.strip("\n")
-        if not piece.strip():
-            continue
-        if blocks and _only_decorators(blocks[-1]):
+        if has_only_decorators:
             blocks[-1] += "\n" + piece
         else:
             blocks.append(piece)
+        has_only_decorators = blocks[-1].startswith("@") and not _DEFINITION.search(blocks[-1])
     return blocks
-
-
-def _only_decorators(block: str) -> bool:
-    return block.startswith("@") and not re.search(r"^(async def|def|class) ", block, re.MULTILINE)
 
 
 def is_held_out(path: str) -> bool:
     """Return whether the file at this POSIX path is held out: a tenth, the same everywhere."""
-    return int(hashlib.sha256(path.encode()).hexdigest(), 16) % 10 == HELD_OUT_TENTH
+    return int(hashlib.sha256(path.encode()).hexdigest(), 16) % 10 == 0
 
 
 def read_corpus(root: str | Path | None = None) -> list[SourceFile]:
     """Return all usable sources below `root`, sorted by path.
 
     Character tables, generated help texts and deliberately broken test data are left out, as are
-    files that are not UTF-8.
-
-    Args:
-        root: by default the running interpreter's standard library.
-
-    Raises:
-        FileNotFoundError: `root` holds no Python source.
+    files that are not UTF-8. root: by default the running interpreter's standard library.
     """
     folder = Path(root or sysconfig.get_path("stdlib"))
-    files = list(_read_files(folder))
-    if not files:
-        raise FileNotFoundError(
-            f"root={str(folder)!r} holds no Python source; name the folder of a standard library"
-        )
-    return files
-
-
-def _read_files(folder: Path) -> Iterator[SourceFile]:
+    files = []
     for file in sorted(folder.rglob("*.py")):
         path = file.relative_to(folder)
         is_config = any(part.startswith("config-") for part in path.parts)
         if is_config or SKIPPED_FOLDERS & set(path.parts):
             continue
-        try:
+        with suppress(UnicodeDecodeError):
             text = file.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            continue
-        if text.strip():
-            name = path.as_posix()
-            is_test = bool(TEST_FOLDERS & set(path.parts[:-1]))
-            yield SourceFile(name, text, is_held_out(name), is_test)
+            if text.strip():
+                name = path.as_posix()
+                is_test = bool(TEST_FOLDERS & set(path.parts[:-1]))
+                files.append(SourceFile(name, text, is_held_out(name), is_test))
+    return files
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> PreTrainedTokenizerFast:
@@ -166,13 +142,9 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> PreTr
         single=f"{BOS} $A", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=PAD,
-        bos_token=BOS,
-        eos_token=EOS,
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
-    )
+        tokenizer_object=tokenizer, pad_token=PAD, bos_token=BOS, eos_token=EOS,
+        padding_side="left", clean_up_tokenization_spaces=False,
+    )  # fmt: skip
 
 
 def encode_blocks(tokenizer: PreTrainedTokenizerFast, file: SourceFile) -> np.ndarray:
@@ -196,9 +168,6 @@ class Windows:
         rows, length: one batch is an int64 array (rows, length + 1). Inputs are its first `length`
             columns, targets its last.
         seed: seed of the order.
-
-    Raises:
-        ValueError: the files are too short for one batch.
     """
 
     library: list[np.ndarray]
@@ -208,23 +177,11 @@ class Windows:
     seed: int = 0
     _epoch: tuple[int, np.ndarray] = field(default=(-1, np.empty(0)), repr=False)
 
-    def __post_init__(self) -> None:
-        if self.steps_per_epoch < 1:
-            needed = (self.rows + 1) * (self.length + 1)
-            raise ValueError(
-                f"an epoch of {self._tokens} tokens is too short for a batch of {self.rows} "
-                f"windows; give files with {needed} tokens or more, library files counted "
-                f"{LIBRARY_REPEATS} times"
-            )
-
-    @property
-    def _tokens(self) -> int:
-        return LIBRARY_REPEATS * sum(map(len, self.library)) + sum(map(len, self.tests))
-
     @property
     def steps_per_epoch(self) -> int:
         """Whole batches that an epoch has with any offset of its first window."""
-        return (self._tokens // (self.length + 1) - 1) // self.rows
+        tokens = LIBRARY_REPEATS * sum(map(len, self.library)) + sum(map(len, self.tests))
+        return (tokens // (self.length + 1) - 1) // self.rows
 
     def batch(self, step: int) -> np.ndarray:
         """Return the batch of a step, int64 (rows, length + 1)."""
@@ -275,73 +232,30 @@ def continuations(
     folder: Path,
     *,
     sampled: bool = False,
-    progress: bool = True,
 ) -> list[np.ndarray]:
     """Return `count` documents: prompts with their continuations, greedy or sampled.
 
-    They are made in chunks, which are kept in `folder`, so an interrupted run resumes. A chunk of
-    another target or of other prompts is written again. Greedy and sampled ones have different
+    They are made in chunks, which are kept in `folder`, so an interrupted run resumes. Those of
+    another target or of other blocks are never taken. Greedy and sampled ones have different
     prompts.
     """
-    weights = _digest(tensor.numpy(force=True) for tensor in pair.target.state_dict().values())
-    documents: list[np.ndarray] = []
-    starts = range(0, count, CHUNK)
     name = "sampled" if sampled else "continuations"
-    for start in tqdm(starts, desc=name, unit="chunk", disable=not progress):
-        path = folder / f"{name}-{start // CHUNK}.safetensors"
-        rng = np.random.default_rng([int(sampled), start])
-        prompts = cut_prompts(blocks, min(CHUNK, count - start), rng)
-        origin = {"target": weights, "prompts": _digest(map(np.array, prompts))}
-        if _origin(path) != origin:
-            sampling = sv.SamplingParams(TEMPERATURE) if sampled else None
-            _write_chunk(path, _continue(pair, prompts, sampling, seed=start), origin)
-        chunk = load_file(path)
-        documents += np.split(chunk["tokens"], chunk["offsets"][1:-1])
-    return documents
+    read = hashlib.sha256(np.concatenate(blocks).tobytes()).hexdigest()
+    about = {"target": fingerprint(pair.target), "blocks": read, "new_tokens": NEW_TOKENS}
+    kept = Kept(name, about, folder)
 
+    def written(start: int, size: int) -> list[list[int]]:
+        prompts = cut_prompts(blocks, size, np.random.default_rng([int(sampled), start]))
+        sampling = sv.SamplingParams(TEMPERATURE) if sampled else None
+        run = {"batch_size": 64, "max_new_tokens": NEW_TOKENS, "sampling": sampling, "seed": start}
+        result = sv.generate(pair, prompts, strategy="autoregressive", progress=False, **run)
+        return [prompt + new for prompt, new in zip(prompts, result.tokens, strict=True)]
 
-def _continue(
-    pair: sv.Pair, prompts: list[list[int]], sampling: sv.SamplingParams | None, seed: int
-) -> list[np.ndarray]:
-    """Return the prompts with what the target writes after them."""
-    result = sv.generate(
-        pair,
-        prompts,
-        strategy="autoregressive",
-        batch_size=64,
-        max_new_tokens=NEW_TOKENS,
-        sampling=sampling,
-        seed=seed,
-        progress=False,
-    )
     documents = []
-    for prompt, new in zip(prompts, result.tokens, strict=True):
-        documents.append(np.array(prompt + new, dtype=np.uint16))
-    return documents
-
-
-def _write_chunk(path: Path, documents: list[np.ndarray], origin: dict[str, str]) -> None:
-    tables = {
-        "tokens": np.concatenate(documents),
-        "offsets": np.cumsum([0, *map(len, documents)]),
-    }
-    with replacing(path, alone=True) as partial:
-        save_file(tables, partial, metadata=origin)
-
-
-def _origin(path: Path) -> dict[str, str] | None:
-    """Return what a chunk was made of; None if there is no chunk."""
-    if not path.exists():
-        return None
-    with safe_open(path, "numpy") as chunk:
-        return chunk.metadata()
-
-
-def _digest(arrays: Iterable[np.ndarray]) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(array.tobytes())
-    return digest.hexdigest()
+    for start in tqdm(range(0, count, CHUNK), desc=name, unit="chunk"):
+        size = min(CHUNK, count - start)
+        documents += kept.get((start, size), partial(written, start, size))
+    return [np.array(document, np.uint16) for document in documents]
 
 
 def split_documents(tokens: np.ndarray, bos: int) -> list[np.ndarray]:
@@ -378,31 +292,18 @@ def mix_windows(
         length: tokens in a window.
         seed: of the order.
         shares: of the windows, by source; their sum is 1.
-
-    Raises:
-        ValueError: a source is too short for one window.
     """
-    cut = {name: _windows_of(sources[name], length, [seed, i]) for i, name in enumerate(shares)}
-    allowed = {name: len(cut[name]) / share for name, share in shares.items()}
-    scarce = min(allowed, key=lambda name: allowed[name])
-    counts = {name: int(share * allowed[scarce]) for name, share in shares.items()}
-    if min(counts.values()) < 1:
-        raise ValueError(
-            f"sources[{scarce!r}] has {len(cut[scarce])} windows of {length} tokens, too few for "
-            f"{shares[scarce]:.0%} of the mix; give more documents"
-        )
+    cut = {}
+    for number, name in enumerate(shares):
+        order = np.random.default_rng([seed, number]).permutation(len(sources[name]))
+        stream = np.concatenate([sources[name][i] for i in order])
+        cut[name] = stream[: len(stream) // length * length].reshape(-1, length)
+    allowed = min(len(cut[name]) / share for name, share in shares.items())
+    counts = {name: int(share * allowed) for name, share in shares.items()}
     windows = np.concatenate([cut[name][:count] for name, count in counts.items()])
     numbers = np.repeat(np.arange(len(shares)), list(counts.values()))
     order = np.random.default_rng(seed).permutation(len(windows))
     return windows[order], numbers[order]
-
-
-def _windows_of(documents: Sequence[np.ndarray], length: int, seed: list[int]) -> np.ndarray:
-    """Return the windows (n, length) of all documents, shuffled and joined."""
-    order = np.random.default_rng(seed).permutation(len(documents))
-    stream = np.concatenate([documents[i] for i in order])
-    whole = len(stream) // length * length
-    return stream[:whole].reshape(-1, length)
 
 
 def cut_bundled_prompts(
@@ -413,21 +314,23 @@ def cut_bundled_prompts(
     Lengths are spread evenly over the logarithm. `tokens` includes bos. A file gives at most two
     prompts, a block at most one.
     """
+    blocks = [
+        (file.path, block)
+        for file in files
+        if file.held_out and not file.is_test
+        for block in file.blocks
+        if block.startswith(("def ", "class "))
+    ]
     rng = np.random.default_rng(seed)
-    blocks = []
-    for file in files:
-        if file.held_out and not file.is_test:
-            blocks += [(file.path, block) for block in file.blocks if _is_definition(block)]
     prompts: list[dict[str, str | int]] = []
     used: set[str] = set()
-    lengths = np.geomspace(SHORTEST, LONGEST, COUNT).round().astype(int)
-    for length in lengths[::-1]:
+    for length in np.geomspace(SHORTEST, LONGEST, COUNT).round().astype(int)[::-1]:
         for i in rng.permutation(len(blocks)):
             path, block = blocks[i]
             of_this_file = sum(prompt["source"] == path for prompt in prompts)
-            if of_this_file >= 2 or block in used:
-                continue
-            text = _cut(tokenizer, block, int(length))
+            text = None
+            if of_this_file < 2 and block not in used:
+                text = _cut(tokenizer, block, int(length))
             if text is not None:
                 used.add(block)
                 num_tokens = len(tokenizer(text)["input_ids"])
@@ -436,23 +339,16 @@ def cut_bundled_prompts(
     return prompts[::-1]
 
 
-def _is_definition(block: str) -> bool:
-    return block.startswith(("def ", "class "))
-
-
 def _cut(tokenizer: PreTrainedTokenizerBase, block: str, wanted: int) -> str | None:
     """Return the block's first lines, up to the end of a line nearest to `wanted` tokens.
 
     None if the nearest one is further than a tenth away.
     """
     ids = tokenizer(block)["input_ids"]
-    ends = []
-    for i in range(SHORTEST, min(LONGEST, len(ids) - LEFT) + 1):
-        if tokenizer.decode(ids[i : i + 1]).startswith("\n"):
-            ends.append(i)
+    places = range(SHORTEST, min(LONGEST, len(ids) - LEFT) + 1)
+    ends = [i for i in places if tokenizer.decode(ids[i : i + 1]).startswith("\n")]
     nearest = min(ends, key=lambda i: abs(i - wanted), default=None)
     if nearest is None or abs(nearest - wanted) > max(1, wanted // 10):
         return None
     text = tokenizer.decode(ids[1:nearest])
-    same_tokens = tokenizer(text)["input_ids"] == ids[:nearest]
-    return text if same_tokens else None
+    return text if tokenizer(text)["input_ids"] == ids[:nearest] else None

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,16 +21,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from corpus import SHARES, continuations, library_of, mix_windows
-from measure import DATA, FIGURES, RUNS, Kept, Measured, command, measured_on
+from measure import (
+    DATA,
+    RUNS,
+    Kept,
+    Measured,
+    command,
+    draw_lines,
+    interleaved,
+    measured_on,
+)
 from pair import circumstances
 from scipy.stats import bootstrap
+from tables import markdown
 
 import specviz as sv
 from specviz.engine.heads.fingerprint import fingerprint
 from specviz.record.schema import Array
 from specviz.util.files import make_folder, write
-from specviz.views.charts.plot import line_chart
-from specviz.views.display import to_png
 from specviz.zoo.heads.export import export_head
 from specviz.zoo.heads.features import StoredFeatures, keep_features
 from specviz.zoo.heads.loss import head_loss
@@ -106,27 +115,25 @@ def card(
     rows = []
     for kind, each in trained.items():
         parameters = sum(parameter.numel() for parameter in each.head.parameters())
-        last = each.history[-1]
+        last, of_kind = each.history[-1], figures[kind]
         row = {
             "head": kind,
             "parameters": f"{parameters / 1e3:.0f}k",
             "MB": f"{2 * parameters / 1e6:.2f}",
-            "steps": f"{last['step']}",
+            "steps": last["step"],
             "tokens": f"{last['tokens'] / 1e6:.2f}M",
             "minutes": f"{each.head.training_s / 60:.0f}",
             "loss": f"{last['loss']:.2f}",
-            "length": f"{figures[kind]['length']:.3f}",
+            "length": f"{of_kind['length']:.3f}",
         }
-        for top in ("top1", "top5"):
-            for step in range(1, K + 1):
-                row[f"{top}, step {step}"] = f"{figures[kind][f'{top}_{step}']:.3f}"
+        for top, step in product(("top1", "top5"), range(1, K + 1)):
+            row[f"{top}, step {step}"] = f"{of_kind[f'{top}_{step}']:.3f}"
         rows.append(row)
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     unrolls = {kind: each.head.settings.heads or UNROLL for kind, each in trained.items()}
     steps = ", ".join(f"{number} for {kind}" for kind, number in unrolls.items())
     return CARD.format(
-        tokens=tokens / 1e6, unrolls=steps, muon=RATES[0], adam=RATES[1], K=K, figures=table,
+        tokens=tokens / 1e6, unrolls=steps, muon=RATES[0], adam=RATES[1], K=K,
+        figures=markdown(pd.DataFrame(rows)),
         **SHARES, **facts,
     )  # fmt: skip
 
@@ -177,6 +184,13 @@ CONTENDERS = (
     *(Contender("medusa", "medusa", share=share) for share in (0.25, 0.5, 1.0)),
     replace(CLOVER, name="clover-silu", changes={"gate": "silu"}),
 )
+# The shares of a step, of counts over counts: see `heads`.
+SHARES_OF = (
+    ("top1", "top1", "positions"),
+    ("top5", "top5", "positions"),
+    ("conditional", "accepted", "reached"),
+)
+Ratio = Callable[..., dict[str, float]]
 # A head, and the one that it is compared with.
 PAIRS = (
     ("clover-block", "clover-neither"),
@@ -224,9 +238,10 @@ def heads(
         count = partial(trained, each, steps, pair, features, texts, work)
         counted = kept.get(asdict(each), count)
         found.append(counted | {"step_ms": 1e3 * step_s[each.name]})
-    of = Ratios(samples)
+    of = partial(ratio, samples=samples)
+    training = pd.DataFrame(training_entries(found, of)).astype({"unroll": "Int64"})
     tables = {
-        "training": training_table(found, of),
+        "training": training,
         "steps": pd.DataFrame(step_entries(found, of)),
         "gains": pd.DataFrame(gain_entries(found, of)),
     }
@@ -238,34 +253,20 @@ def seconds_of_steps(
     contenders: Sequence[Contender], pair: sv.Pair, features: StoredFeatures
 ) -> dict[str, float]:
     """Return the CPU seconds of a step of each contender: medians of nine steps taken in turn."""
-    steps: dict[str, Callable[[], float]] = {}
-    for each in contenders:
-        steps[each.name] = trial(each, pair, features)
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    steps = {each.name: partial(next, steps_of(each, pair, features)) for each in contenders}
     with frozen(pair.target):
-        for turn in range(11):
-            for name, step in steps.items():
-                taken = step()
-                if turn >= 2:  # the first ones warm up
-                    seconds[name].append(taken)
+        seconds = interleaved(steps, 9, clock=time.process_time)
     return {name: median(taken) for name, taken in seconds.items()}
 
 
-def trial(contender: Contender, pair: sv.Pair, features: StoredFeatures) -> Callable[[], float]:
-    """Return a function that makes a step of the training and returns its CPU seconds."""
+def steps_of(contender: Contender, pair: sv.Pair, features: StoredFeatures) -> Iterator[None]:
+    """Make a step of a training each time."""
     plan = contender.plan(11)
     head = new_head(contender.kind, pair.target, plan, **contender.changes)
     optimisers = optimisers_for(head, RATES)
-    batches = head_batches(features, head, plan, 0)
-
-    def step() -> float:
-        begun = time.process_time()
-        number, batch, _ = next(batches)
+    for number, batch, _ in head_batches(features, head, plan, 0):
         loss = head_loss(head, pair.target, chain_steps(head, plan), batch)
-        update(head, optimisers, loss, learning_rate_factor(number, plan.steps), RATES)
-        return time.process_time() - begun
-
-    return step
+        yield update(head, optimisers, loss, learning_rate_factor(number, plan.steps), RATES)
 
 
 def trained(
@@ -295,79 +296,71 @@ def trained(
     }
 
 
-@dataclass(frozen=True)
-class Ratios:
-    """Ratios of sums over prompts, with their bootstrap intervals over prompts."""
+def ratio(name: str, *columns: Any, samples: int, points: bool = False) -> dict[str, float]:
+    """Return a / b of sums over prompts under the name, with its bootstrap interval over prompts.
 
-    samples: int
+    With `points` it is 100 (a / b - c / d). Prompts in which nothing is counted are left out. NaN
+    stands for what too few are left for.
+    """
+    counted = np.logical_and.reduce([np.asarray(below) > 0 for below in columns[1::2]])
+    kept = [np.asarray(each, float)[counted] for each in columns]
 
-    def __call__(self, name: str, *columns: Any, points: bool = False) -> dict[str, float]:
-        """Return a / b of sums under the name, or 100 (a / b - c / d), with NAME_low and NAME_high.
+    def of(*parts: Array, axis: int = -1) -> Array:
+        sums = [part.sum(axis) for part in parts]
+        return 100 * (sums[0] / sums[1] - sums[2] / sums[3]) if points else sums[0] / sums[1]
 
-        Prompts in which nothing is counted are left out. NaN stands for what too few are left for.
-        """
-        counted = np.logical_and.reduce([np.asarray(below) > 0 for below in columns[1::2]])
-        kept = [np.asarray(each, float)[counted] for each in columns]
-
-        def ratio(*parts: Array, axis: int = -1) -> Array:
-            sums = [part.sum(axis) for part in parts]
-            return 100 * (sums[0] / sums[1] - sums[2] / sums[3]) if points else sums[0] / sums[1]
-
-        found = dict.fromkeys((name, f"{name}_low", f"{name}_high"), float("nan"))
-        if counted.any():
-            found[name] = float(ratio(*kept))
-        if counted.sum() > 1:
-            interval = bootstrap(
-                kept, ratio, paired=True, vectorized=True, n_resamples=self.samples,
-                method="percentile", rng=np.random.default_rng(0),
-            ).confidence_interval  # fmt: skip
-            found |= {f"{name}_low": float(interval.low), f"{name}_high": float(interval.high)}
-        return found
+    found = dict.fromkeys((name, f"{name}_low", f"{name}_high"), float("nan"))
+    if counted.any():
+        found[name] = float(of(*kept))
+    if counted.sum() > 1:
+        interval = bootstrap(
+            kept, of, paired=True, vectorized=True, n_resamples=samples, method="percentile",
+            rng=np.random.default_rng(0),
+        ).confidence_interval  # fmt: skip
+        found |= {f"{name}_low": float(interval.low), f"{name}_high": float(interval.high)}
+    return found
 
 
-def training_table(found: Sequence[Mapping[str, Any]], of: Ratios) -> pd.DataFrame:
-    """Return one entry for each training."""
-    entries = []
+def training_entries(found: Sequence[Mapping[str, Any]], of: Ratio) -> Iterator[dict[str, Any]]:
+    """Yield one entry for each training."""
     for each in found:
         last = each["last"]
         entry = {**each["columns"], "parameters": each["parameters"], "steps": last["step"]}
         entry |= {"tokens": last["tokens"], "step_ms": each["step_ms"], "cpu_s": each["cpu_s"]}
-        entry["loss"] = last["loss"]
-        entries.append(entry | of("length", each["hits"]["tokens"], each["hits"]["rounds"]))
-    return pd.DataFrame(entries).astype({"unroll": "Int64"})
+        hits = each["hits"]
+        yield entry | {"loss": last["loss"]} | of("length", hits["tokens"], hits["rounds"])
 
 
-def step_entries(found: Sequence[Mapping[str, Any]], of: Ratios) -> Iterator[dict[str, Any]]:
+def step_entries(found: Sequence[Mapping[str, Any]], of: Ratio) -> Iterator[dict[str, Any]]:
     """Yield one entry for each training and step of a chain."""
     for each in found:
-        hits = {name: np.array(counts) for name, counts in each["hits"].items()}
-        for step in range(hits["positions"].shape[1]):
-            at = {name: counts[:, step] for name, counts in hits.items() if counts.ndim > 1}
+        by_step = {
+            name: np.array(each["hits"][name]).T for _, *names in SHARES_OF for name in names
+        }
+        for step in range(len(by_step["positions"])):
             entry = {"head": each["columns"]["head"], "share": each["columns"]["share"]}
             entry["step"] = step + 1
-            entry |= of("top1", at["top1"], at["positions"])
-            entry |= of("top5", at["top5"], at["positions"])
-            yield entry | of("conditional", at["accepted"], at["reached"])
+            for name, above, below in SHARES_OF:
+                entry |= of(name, by_step[above][step], by_step[below][step])
+            yield entry
 
 
-def gain_entries(found: Sequence[Mapping[str, Any]], of: Ratios) -> Iterator[dict[str, Any]]:
+def gain_entries(found: Sequence[Mapping[str, Any]], of: Ratio) -> Iterator[dict[str, Any]]:
     """Yield the differences in percentage points of PAIRS, step by step."""
-    hits: dict[str, dict[str, Array]] = {}
-    for each in found:
-        if each["columns"]["share"] == 1:
-            counts = {name: np.array(values) for name, values in each["hits"].items()}
-            hits[each["columns"]["head"]] = counts
-    shares = {"top1": ("top1", "positions"), "top5": ("top5", "positions")}
-    shares["conditional"] = ("accepted", "reached")
+    hits = {
+        each["columns"]["head"]: {name: np.array(counts).T for name, counts in each["hits"].items()}
+        for each in found
+        if each["columns"]["share"] == 1
+    }
     for head, over in PAIRS:
         if head not in hits or over not in hits:
             continue
-        ours, others = hits[head], hits[over]
-        for step in range(min(ours["positions"].shape[1], others["positions"].shape[1])):
+        both = hits[head], hits[over]
+        for step in range(min(len(each["positions"]) for each in both)):
             entry: dict[str, Any] = {"head": head, "over": over, "step": step + 1}
-            for name, (above, below) in shares.items():
-                columns = [ours[above], ours[below], others[above], others[below]]
-                entry |= of(name, *(counts[:, step] for counts in columns), points=True)
+            for name, *counted in SHARES_OF:
+                columns = [each[column][step] for each in both for column in counted]
+                entry |= of(name, *columns, points=True)
             yield entry
 
 
@@ -386,53 +379,32 @@ UNROLLED = {
 
 def draw() -> None:
     """Draw heads-blocks.png, heads-steps.png and heads-tokens.png from the tables."""
-    tables = {name: pd.read_csv(DATA / f"heads-{name}.csv") for name in ("training", "steps")}
-    words = "heads trained for the same CPU time; the tokens before it are given"
-    charts = {
-        "heads-blocks.png": line_chart(
-            by_step(tables["steps"], BLOCKS, "top5"),
-            title="The next token is among a head's first five",
-            words=words,
-            x="head",
-            y="share of positions",
-            theme="light",
-        ),
-        "heads-steps.png": line_chart(
-            by_step(tables["steps"], UNROLLED, "top1"),
-            title="The next token is a head's first choice, by step of its own chain",
-            words=words,
-            x="step",
-            y="share of positions",
-            dashed=["EAGLE-3 without chains"],
-            theme="light",
-        ),
-        "heads-tokens.png": line_chart(
-            by_tokens(tables["training"]),
-            title="Mean acceptance length by training tokens",
-            words="each point is a training of its own, at whose end the rates are 0; K = 4",
-            x="training tokens, millions",
-            y="new tokens a round",
-            theme="light",
-        ),
-    }
-    for name, chart in charts.items():
-        write(FIGURES / name, to_png(chart, 2))
-
-
-def by_step(steps: pd.DataFrame, names: Mapping[str, str], column: str) -> dict[str, Any]:
-    """Return a column by step of these heads, where they were trained for the whole budget."""
+    trainings, steps = (pd.read_csv(DATA / f"heads-{name}.csv") for name in ("training", "steps"))
     whole = steps[steps["share"] == 1]
-    of_head = {name: whole[whole["head"] == head] for head, name in names.items()}
-    return {name: (list(each["step"]), list(each[column])) for name, each in of_head.items()}
 
+    def by_step(names: Mapping[str, str], column: str) -> dict[str, Any]:
+        of_head = {name: whole[whole["head"] == head] for head, name in names.items()}
+        return {name: (list(each["step"]), list(each[column])) for name, each in of_head.items()}
 
-def by_tokens(trainings: pd.DataFrame) -> dict[str, Any]:
-    """Return the length by training tokens of three heads."""
-    series = {}
+    by_tokens = {}
     for kind in ("eagle3", "clover", "medusa"):
         of_kind = trainings[trainings["head"] == kind].sort_values("tokens")
-        series[kind] = (list(of_kind["tokens"] / 1e6), list(of_kind["length"]))
-    return series
+        by_tokens[kind] = (list(of_kind["tokens"] / 1e6), list(of_kind["length"]))
+    words = "heads trained for the same CPU time; the tokens before it are given"
+    draw_lines(
+        "heads-blocks", by_step(BLOCKS, "top5"), words=words, x="head", y="share of positions",
+        title="The next token is among a head's first five",
+    )  # fmt: skip
+    draw_lines(
+        "heads-steps", by_step(UNROLLED, "top1"), words=words, x="step", y="share of positions",
+        title="The next token is a head's first choice, by step of its own chain",
+        dashed=["EAGLE-3 without chains"],
+    )  # fmt: skip
+    draw_lines(
+        "heads-tokens", by_tokens, x="training tokens, millions", y="new tokens a round",
+        title="Mean acceptance length by training tokens",
+        words="each point is a training of its own, at whose end the rates are 0; K = 4",
+    )  # fmt: skip
 
 
 CARD = """# Draft heads of the embedded target

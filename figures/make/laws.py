@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from corpus import continuations, library_of, mix_windows
-from measure import DATA, FIGURES, RUNS, Kept, Measured, command, measured_on
+from measure import DATA, RUNS, Kept, Measured, command, draw_lines, measured_on
 from pair import build_model
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 import specviz as sv
@@ -44,13 +45,11 @@ from specviz.costs.shapes import ModelShape, named_pair
 from specviz.engine.heads.fingerprint import fingerprint
 from specviz.engine.heads.settings import LAST
 from specviz.record.schema import Array
-from specviz.util.files import make_folder, replacing, write
-from specviz.views.charts.plot import line_chart
-from specviz.views.display import to_png
+from specviz.util.files import make_folder, replacing
 from specviz.zoo.heads.features import SHARD_WINDOWS, StoredFeatures, keep_features
 from specviz.zoo.heads.measure import count_rounds
 from specviz.zoo.heads.training import frozen
-from specviz.zoo.training import TrainingJob, optimisers_for, train_on
+from specviz.zoo.training import TrainingJob, train_on
 
 ROWS, LENGTH = 2, 512  # windows of a step: so few, that the lowest marks have some steps
 STEP_TOKENS = ROWS * LENGTH
@@ -110,35 +109,23 @@ def laws(sizes: Sequence[str], marks: Sequence[int], documents: int, samples: in
     read = hashlib.sha256(windows.tobytes()).hexdigest()
     kept = Kept("laws", about | {"weights": fingerprint(pair.target), "windows": read})
 
-    def count(draft: PreTrainedModel, size: str, mark: int) -> dict[str, Any]:
-        accepted = [count_accepted(draft, *text).tolist() for text in texts]
-        layers = sum(value.numel() for value in draft.base_model.layers.parameters())
-        return {
-            "size": size,
-            "layers": draft.config.num_hidden_layers,
-            "width": draft.config.hidden_size,
-            "mark": mark,
-            "parameters": draft.num_parameters(),
-            "layer_parameters": layers,
-            "accepted": accepted,
-        }
-
     def climb(rung: Rung, below: Rung | None) -> dict[str, Any]:
         reading = Reading.of(pair, windows, rung.steps, work)
         draft, history = train_rung(rung, below, pair.target, reading, work)
-        return count(draft, rung.size, rung.mark) | {"history": history}
+        return counted(draft, rung.size, rung.mark, texts) | {"history": history}
 
     found = []
     with frozen(pair.target):
         for below, mark in zip((None, *marks), marks, strict=False):
             for size in sizes:
                 lower = None if below is None else Rung(size, below)
-                rung = Rung(size, mark)
-                found.append(kept.get((size, mark), partial(climb, rung, lower)))
-    shipped = count(pair.draft, "shipped", SHIPPED_TOKENS)
-    about["shipped"] = {"tokens": SHIPPED_TOKENS, **lengths_of(shipped)}
+                found.append(kept.get((size, mark), partial(climb, Rung(size, mark), lower)))
+    tables = tables_of(found, counted(pair.draft, "shipped", SHIPPED_TOKENS, texts), samples)
+    at_k = tables["lengths"].query("size == 'shipped'").set_index("num_draft_tokens")["length"]
+    about["shipped"] = {"tokens": SHIPPED_TOKENS}
+    about["shipped"] |= {f"length_k{k}": round(at_k[k], 4) for k in (SMALL_K, LARGE_K)}
     kept.done()
-    return tables_of(found, shipped, samples), about
+    return tables, about
 
 
 @dataclass(frozen=True)
@@ -187,8 +174,7 @@ class Reading:
     def of(cls, pair: sv.Pair, windows: Array, steps: int, folder: Path) -> "Reading":
         """Compute the features that so many steps need and keep them in `folder`."""
         needed = -(-steps * STEP_TOKENS // (LENGTH * SHARD_WINDOWS)) * SHARD_WINDOWS
-        read = windows[: min(needed, len(windows))]
-        return cls(keep_features(pair.target, read, (LAST,), folder), len(windows))
+        return cls(keep_features(pair.target, windows[:needed], (LAST,), folder), len(windows))
 
     def batches(self, steps: int, start: int) -> Iterator[tuple[int, Batch, int]]:
         """Yield (step, batch, tokens in it) from step `start` to `steps`.
@@ -221,7 +207,6 @@ def train_rung(
         device=target.device,
         checkpoint_every=64,
         warmup=WARMUP,
-        optimisers=float32_optimisers,
     )
     loss = partial(distillation_from, draft, target)
     stretch = job(name=trunk.stem, steps=rung.mark_steps, schedule=constant)
@@ -263,54 +248,6 @@ def distillation_from(draft: LlamaForCausalLM, target: PreTrainedModel, batch: B
     return F.kl_div(log_q, log_p, log_target=True, reduction="batchmean")
 
 
-class Float32Muon(torch.optim.Muon):
-    """`torch.optim.Muon` whose Newton-Schulz iteration keeps the dtype of the gradient.
-
-    On a CPU that has no bfloat16 instructions, torch's own takes most of a step.
-    """
-
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update the parameters once. There is no closure to call."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, parameter.grad, group)
-
-    def _update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[parameter]
-        if "momentum_buffer" not in state:
-            state["momentum_buffer"] = torch.zeros_like(gradient)
-        buffer = state["momentum_buffer"]
-        buffer.lerp_(gradient, 1 - group["momentum"])
-        direction = gradient.lerp(buffer, group["momentum"])  # Nesterov
-        rows, columns = parameter.shape
-        rate = group["lr"] * max(1.0, rows / columns) ** 0.5
-        parameter.mul_(1 - group["lr"] * group["weight_decay"])
-        parameter.add_(orthogonalise(direction, group), alpha=-rate)
-
-
-def orthogonalise(matrix: Tensor, group: Mapping[str, Any]) -> Tensor:
-    """Return a matrix with the singular vectors of `matrix` and singular values near 1.
-
-    It is the quintic Newton-Schulz iteration of Muon, with the constants of its group.
-    """
-    a, b, c = group["ns_coefficients"]
-    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
-    found = wide / wide.norm().clamp(min=group["eps"])
-    for _ in range(group["ns_steps"]):
-        gram = found @ found.T
-        change = torch.addmm(gram, gram, gram, beta=b, alpha=c)
-        found = torch.addmm(found, change, found, beta=a)
-    return found if wide is matrix else found.T
-
-
-def float32_optimisers(model: nn.Module, rates: tuple[float, float]) -> list[torch.optim.Optimizer]:
-    """Return what `optimisers_for` returns, with Muon in float32."""
-    muon, others = optimisers_for(model, rates)
-    return [Float32Muon(muon.param_groups[0]["params"], lr=rates[0]), others]
-
-
 @torch.inference_mode()
 def count_accepted(draft: PreTrainedModel, prompt: Sequence[int], output: Sequence[int]) -> Array:
     """Return how many drafts in a row are right before each token of `output` (T,), int64.
@@ -328,6 +265,22 @@ def count_accepted(draft: PreTrainedModel, prompt: Sequence[int], output: Sequen
     return found
 
 
+def counted(
+    draft: PreTrainedModel, size: str, mark: int, texts: Sequence[tuple[list[int], list[int]]]
+) -> dict[str, Any]:
+    """Return what a draft is, and its right drafts on (prompt, output) of each text."""
+    layers = draft.base_model.layers
+    return {
+        "size": size,
+        "layers": len(layers),
+        "width": draft.config.hidden_size,
+        "parameters": draft.num_parameters(),
+        "layer_parameters": sum(each.numel() for each in layers.parameters()),
+        "mark": mark,
+        "accepted": [count_accepted(draft, *text).tolist() for text in texts],
+    }
+
+
 def rounds_of(accepted: Sequence[Sequence[int]], k: int) -> Array:
     """Return the rounds (R,) that each text takes with K drafts a round."""
     return np.array([count_rounds([min(each, k) for each in text]) for text in accepted])
@@ -342,13 +295,6 @@ def survival(accepted: Sequence[Sequence[int]], depth: int) -> Array:
     left = np.concatenate([len(text) - np.arange(len(text)) for text in accepted])
     with np.errstate(invalid="ignore"):
         return np.array([(runs > k).sum() / np.float64((left > k).sum()) for k in range(depth)])
-
-
-def lengths_of(counted: Counted) -> dict[str, float]:
-    """Return the lengths length_k4 and length_k16 of a draft."""
-    tokens = sum(map(len, counted["accepted"]))
-    found = {k: tokens / rounds_of(counted["accepted"], k).sum() for k in (SMALL_K, LARGE_K)}
-    return {f"length_k{k}": round(float(length), 4) for k, length in found.items()}
 
 
 def tables_of(found: Sequence[Counted], shipped: Counted, samples: int) -> dict[str, pd.DataFrame]:
@@ -372,25 +318,24 @@ def draft_entries(
     """Yield one entry for each draft: loss in nats, and CPU seconds of its training."""
     for each in found:
         last = each["history"][-1]
-        names = ("size", "layers", "width", "parameters", "layer_parameters", "mark")
-        entry = {name: each[name] for name in names}
+        entry = {name: each[name] for name in each if name not in ("accepted", "history")}
         entry |= {"steps": last["step"], "tokens": last["tokens"], "loss": last["loss"]}
         entry["cpu_s"] = sum(part["cpu_seconds"] for part in each["history"])
         for k in (SMALL_K, LARGE_K):
             drawn = resampled(pd.DataFrame([entry]), prompts, k, samples)[:, 0]
-            low, high = interval(drawn[1:])
-            name = f"length_k{k}"
-            entry |= {name: float(drawn[0]), f"{name}_low": low, f"{name}_high": high}
+            ends = (f"length_k{k}_low", f"length_k{k}_high")
+            entry[f"length_k{k}"] = float(drawn[0])
+            entry |= zip(ends, interval(drawn[1:]), strict=True)
         yield entry
 
 
 def prompts_of(counted: Counted) -> pd.DataFrame:
     """Return one entry for each prompt: new tokens, and the rounds with 4 and with 16 drafts."""
     accepted = counted["accepted"]
-    table = {"size": counted["size"], "mark": counted["mark"], "prompt": range(len(accepted))}
-    table["new_tokens"] = [len(of_text) for of_text in accepted]
-    table |= {f"rounds_k{k}": rounds_of(accepted, k) for k in (SMALL_K, LARGE_K)}
-    return pd.DataFrame(table)
+    table = pd.DataFrame({"prompt": range(len(accepted)), "new_tokens": list(map(len, accepted))})
+    table.insert(0, "size", counted["size"])
+    table.insert(1, "mark", counted["mark"])
+    return table.assign(**{f"rounds_k{k}": rounds_of(accepted, k) for k in (SMALL_K, LARGE_K)})
 
 
 def length_entries(found: Sequence[Counted]) -> Iterator[dict[str, Any]]:
@@ -440,31 +385,25 @@ def fit_points(x: Array, lengths: Array) -> dict[str, float]:
         x: (G,), in rising order.
         lengths: (1 + N, G), measured and resampled.
     """
-    measured, nan = lengths[0], float("nan")
+    measured, points, nan = lengths[0], len(np.unique(x)), float("nan")
     line = fit_log(x, measured)
     low, high = interval(np.polyfit(np.log2(x), lengths[1:].T, 1)[0])
-    enough = {name: len(np.unique(x)) > number for name, number in MIN_POINTS.items()}
-    found = {
-        "points": len(x),
-        "a": line.a,
-        "per_doubling": line.per_doubling,
-        "per_doubling_low": low,
-        "per_doubling_high": high,
-        "log_r2": r_squared(line, x, measured) if enough["log"] else nan,
-    }
+    found = {"points": len(x), "a": line.a, "per_doubling": line.per_doubling}
+    found |= {"per_doubling_low": low, "per_doubling_high": high}
+    found["log_r2"] = r_squared(line, x, measured) if points > MIN_POINTS["log"] else nan
     found |= {"saturating_a": nan, "saturating_c": nan, "saturating_r2": nan}
-    if len(np.unique(x)) >= MIN_POINTS["saturating"]:
+    if points >= MIN_POINTS["saturating"]:
         curve = fit_saturating(x, measured)
         found |= {"saturating_a": curve.a, "saturating_c": curve.c}
-        if enough["saturating"]:
+        if points > MIN_POINTS["saturating"]:
             found["saturating_r2"] = r_squared(curve, x, measured)
     found |= {"held_x": float(x[-1]), "held_length": float(measured[-1])}
     for name, number in MIN_POINTS.items():
-        columns = (f"{name}_error", f"{name}_error_low", f"{name}_error_high")
-        values: tuple[float, ...] = (nan, nan, nan)
+        values = [nan, nan, nan]
         if len(np.unique(x[:-1])) >= number:
             errors = predicted(name, x, lengths) - lengths[:, -1]
-            values = (float(errors[0]), *interval(errors[1:]))
+            values = [float(errors[0]), *interval(errors[1:])]
+        columns = (f"{name}_error", f"{name}_error_low", f"{name}_error_high")
         found |= dict(zip(columns, values, strict=True))
     return found
 
@@ -489,17 +428,7 @@ def costs_of(device: str, layers: int, width: int) -> Roofline:
         return Roofline(*named_pair("qwen3-8b/0.6b"), ASSUMED, "bfloat16", captured=True)
     path = Path(sv.__file__).parent / "zoo" / "weights" / "target" / "config.json"
     target = ModelShape.from_config(json.loads(path.read_text(encoding="utf-8")))
-    form = form_of(f"{layers}x{width}")
-    draft = ModelShape(
-        layers=layers,
-        hidden=width,
-        heads=form["heads"],
-        kv_heads=form["kv_heads"],
-        head_dim=width // form["heads"],
-        intermediate=form["mlp"],
-        vocabulary=target.vocabulary,
-        tied=True,
-    )
+    draft = ModelShape.from_config(build_model(**form_of(f"{layers}x{width}")).config.to_dict())
     return Roofline(target, draft, Ceilings.load(CPU_TABLE))
 
 
@@ -512,83 +441,60 @@ def batch_entries(lengths: pd.DataFrame) -> Iterator[dict[str, Any]]:
     names = ["size", "layers", "width", "mark"]
     for (size, layers, width, mark), of_draft in lengths.groupby(names, sort=False):
         by_k = {0: 1.0} | dict(zip(of_draft["num_draft_tokens"], of_draft["length"], strict=True))
-        for device, slots in SLOTS.items():
+        for (device, slots), b in product(SLOTS.items(), BATCH_SIZES):
             costs = costs_of(device, layers, width).phase_seconds
-            for b in BATCH_SIZES:
-                speeds = {
-                    k: b * length / round_seconds(costs, b, k, slots) for k, length in by_k.items()
-                }
-                best = max(speeds, key=lambda k, speeds=speeds: speeds[k])
-                yield {
-                    "device": device,
-                    "size": size,
-                    "mark": mark,
-                    "batch_size": b,
-                    "num_draft_tokens": best,
-                    "length": by_k[best],
-                    "tokens_per_s": speeds[best],
-                    "speedup": speeds[best] / speeds[0],
-                }
+            speeds = {
+                k: b * length / round_seconds(costs, b, k, slots) for k, length in by_k.items()
+            }
+            best = max(speeds, key=lambda k, speeds=speeds: speeds[k])
+            entry = {"device": device, "size": size, "mark": mark, "batch_size": b}
+            entry |= {"num_draft_tokens": best, "length": by_k[best]}
+            yield entry | {"tokens_per_s": speeds[best], "speedup": speeds[best] / speeds[0]}
 
 
 def draw() -> None:
     """Draw laws-tokens.png, laws-size.png, laws-heads.png and laws-batch.png from the tables."""
     drafts, batch = (pd.read_csv(DATA / f"laws-{name}.csv") for name in ("drafts", "batch"))
-    heads = pd.read_csv(DATA / "heads-training.csv")
-    axes = {"y": "accepted drafts a round", "log": "x", "theme": "light"}
+    heads = pd.read_csv(DATA / "heads-training.csv").sort_values("tokens")
+    kinds = ["eagle3", "clover", "medusa"]
+    drafts["thousands"] = (drafts["tokens"] / 1e3).round()
+    drafts["millions"] = (drafts["parameters"] / 1e6).round(2)
     by_tokens, by_size, both, best = {}, {}, {}, {}
     for size, points in drafts.groupby("size", sort=False):
-        thousands = list((points["tokens"] / 1e3).round())
-        by_tokens[size] = (thousands, list(points["length_k16"] - 1))
-        both[f"draft {size}"] = (thousands, list(points["length_k4"] - 1))
-    for tokens, points in drafts.groupby("tokens", sort=False):
-        points = points.sort_values("parameters")
-        millions = list((points["parameters"] / 1e6).round(2))
-        by_size[f"{tokens / 1e3:.0f}k tokens"] = (millions, list(points["length_k16"] - 1))
-    kinds = ("eagle3", "clover", "medusa")
-    for head in kinds:
-        points = heads[heads["head"] == head].sort_values("tokens")
-        both[head] = (list((points["tokens"] / 1e3).round()), list(points["length"] - 1))
+        by_tokens[size] = (list(points["thousands"]), list(points["length_k16"] - 1))
+        both[f"draft {size}"] = (list(points["thousands"]), list(points["length_k4"] - 1))
+    for thousands, points in drafts.sort_values("parameters").groupby("thousands"):
+        name = f"{thousands:.0f}k tokens"
+        by_size[name] = (list(points["millions"]), list(points["length_k16"] - 1))
+    for kind in kinds:
+        points = heads[heads["head"] == kind]
+        both[kind] = (list((points["tokens"] / 1e3).round()), list(points["length"] - 1))
     for device, points in batch.groupby("device", sort=False):
         alone = points[points["batch_size"] == 1]
-        first = alone.loc[alone["tokens_per_s"].idxmax()]
-        same = (points["size"] == first["size"]) & (points["mark"] == first["mark"])
-        of_draft = points[same]
-        name = f"{device}: {first['size']}"
-        best[name] = (list(of_draft["batch_size"]), list(of_draft["num_draft_tokens"]))
-    charts = {
-        "tokens": line_chart(
-            by_tokens,
-            title="Accepted drafts by training tokens",
-            words="layers x width of the draft; K = 16; a straight line is a log-linear law",
-            x="training tokens, thousands",
-            **axes,
-        ),
-        "size": line_chart(
-            by_size,
-            title="Accepted drafts by the size of the draft",
-            words="K = 16; a straight line is a log-linear law",
-            x="parameters, millions",
-            **axes,
-        ),
-        "heads": line_chart(
-            both,
-            title="Drafts and heads on the same axes",
-            words="K = 4; heads are dashed, and were trained on other texts of the same target",
-            x="training tokens, thousands",
-            dashed=list(kinds),
-            **axes,
-        ),
-        "batch": line_chart(
-            best,
-            title="The best K by batch size",
-            words="from costs; acceptance is the same at every B; K = 0 is autoregressive decoding",
-            x="B",
-            **(axes | {"y": "K"}),
-        ),
-    }
-    for name, chart in charts.items():
-        write(FIGURES / f"laws-{name}.png", to_png(chart, 2))
+        size, mark = alone.loc[alone["tokens_per_s"].idxmax(), ["size", "mark"]]
+        of_draft = points[(points["size"] == size) & (points["mark"] == mark)]
+        columns = (list(of_draft["batch_size"]), list(of_draft["num_draft_tokens"]))
+        best[f"{device}: {size}"] = columns
+    drafted = partial(draw_lines, y="accepted drafts a round", log="x")
+    drafted(
+        "laws-tokens", by_tokens, x="training tokens, thousands",
+        title="Accepted drafts by training tokens",
+        words="layers x width of the draft; K = 16; a straight line is a log-linear law",
+    )  # fmt: skip
+    drafted(
+        "laws-size", by_size, x="parameters, millions",
+        title="Accepted drafts by the size of the draft",
+        words="K = 16; a straight line is a log-linear law",
+    )  # fmt: skip
+    drafted(
+        "laws-heads", both, x="training tokens, thousands", dashed=kinds,
+        title="Drafts and heads on the same axes",
+        words="K = 4; heads are dashed, and were trained on other texts of the same target",
+    )  # fmt: skip
+    draw_lines(
+        "laws-batch", best, x="B", y="K", log="x", title="The best K by batch size",
+        words="from costs; acceptance is the same at every B; K = 0 is autoregressive decoding",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +25,9 @@ import torch
 import specviz as sv
 from specviz.bench.measuring import synchronize
 from specviz.generation.generate import generate_interleaved
-from specviz.util.files import conditions, save_measured
+from specviz.util.files import conditions, save_measured, write
+from specviz.views.charts.plot import line_chart
+from specviz.views.display import to_png
 
 FIGURES = Path(__file__).parents[1]
 DATA = FIGURES / "data"
@@ -110,16 +113,16 @@ class Kept:
     for one that was measured under others. `done` removes it.
     """
 
-    def __init__(self, name: str, about: Mapping[str, object]) -> None:
+    def __init__(self, name: str, about: Mapping[str, object], folder: Path | None = None) -> None:
         same = {key: value for key, value in about.items() if key != "created"}
         digest = hashlib.sha256(json.dumps(same, sort_keys=True, default=str).encode())
-        self.path = RUNS / f"{name}-{digest.hexdigest()[:16]}.jsonl"
+        self.path = (folder or RUNS) / f"{name}-{digest.hexdigest()[:16]}.jsonl"
         self.path.parent.mkdir(exist_ok=True)
         self.entries: dict[str, Any] = {}
         if self.path.exists():
             lines = self.path.read_text(encoding="utf-8").splitlines()
             for line in lines:
-                if line.endswith("}"):  # the last one may be cut
+                with suppress(ValueError):  # one that was cut
                     self.entries |= json.loads(line)
 
     def get(self, key: object, measure: Callable[[], Any]) -> Any:
@@ -128,7 +131,7 @@ class Kept:
         if name not in self.entries:
             self.entries[name] = json.loads(json.dumps(measure(), default=_plain))
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({name: self.entries[name]}) + "\n")
+                file.write("\n" + json.dumps({name: self.entries[name]}))
         return self.entries[name]
 
     def done(self) -> None:
@@ -183,3 +186,8 @@ def speed(result: sv.Result) -> float:
 def spread_of(values: Sequence[float], name: str) -> dict[str, float]:
     """Return median and range, under the name, NAME_low and NAME_high."""
     return {name: median(values), f"{name}_low": min(values), f"{name}_high": max(values)}
+
+
+def draw_lines(name: str, series: Mapping[str, tuple[list[Any], list[Any]]], **chart: Any) -> None:
+    """Write figures/NAME.png: a line for each of `series`, x and y. chart: of `line_chart`."""
+    write(FIGURES / f"{name}.png", to_png(line_chart(series, theme="light", **chart), 2))

@@ -9,11 +9,13 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,6 +35,7 @@ from corpus import (
     train_tokenizer,
 )
 from measure import Measured, command, measured_on
+from tables import markdown
 from torch import nn
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
@@ -45,18 +48,13 @@ from specviz.zoo.training import TrainingJob, train_on
 POSITIONS = 1024
 WINDOW = 512  # targets of a window in which bits per byte are measured
 BOS_ID = 1
+Loss = Callable[[torch.Tensor], torch.Tensor]
 JOINED = 64  # documents of the target in one file
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of training with one batch shape.
-
-    Attributes:
-        share: of all steps.
-        rows: windows in a step.
-        length: tokens in a window.
-    """
+    """A stretch of training: its share of all steps, windows in a step, and tokens in a window."""
 
     share: float
     rows: int
@@ -69,8 +67,8 @@ STAGES = (Stage(0.75, 12, 256), Stage(0.25, 6, 512))
 
 def stage_batches(
     make_windows: Callable[[Stage], Windows], steps: int, start: int
-) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yield (step, tokens (rows, length + 1)) from step `start` on.
+) -> Iterator[tuple[int, torch.Tensor, int]]:
+    """Yield (step, tokens (rows, length + 1), targets among them) from step `start` on.
 
     Each stage reads its own windows from their beginning.
     """
@@ -80,19 +78,21 @@ def stage_batches(
         if start < last:
             windows = make_windows(stage)
             for step in range(max(first, start), last):
-                yield step, torch.from_numpy(windows.batch(step - first))
+                tokens = torch.from_numpy(windows.batch(step - first))
+                yield step, tokens, tokens[:, 1:].numel()
         first = last
 
 
 def next_token_loss(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
     """Return the mean cross-entropy in nats of tokens[:, 1:], each given those before it."""
+    tokens = tokens.to(next(model.parameters()).device)
     logits = model(tokens[:, :-1], use_cache=False).logits
     return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
 
 
 def distillation_loss(draft: nn.Module, target: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
     """Return the mean KL(p || q) in nats, p from the target and q from the draft."""
-    inputs = tokens[:, :-1]
+    inputs = tokens[:, :-1].to(next(draft.parameters()).device)
     with torch.no_grad():
         logits = target(inputs, use_cache=False).logits
         log_p = logits.float().log_softmax(-1).flatten(0, 1)  # (rows * length, V)
@@ -139,56 +139,20 @@ def build_draft() -> LlamaForCausalLM:
     return build_model(layers=2, hidden_size=256, heads=4, kv_heads=2, mlp=704, seed=1)
 
 
-def train(
-    job: TrainingJob,
-    model: LlamaForCausalLM,
-    loss: Callable[[torch.Tensor], torch.Tensor],
-    make_windows: Callable[[Stage], Windows],
-) -> list[dict[str, float]]:
-    """Train a model of the pair in place, from the job's checkpoint if there is one.
-
-    Returns the history: step, tokens, loss (nats a token) and seconds at each checkpoint.
-    """
-
-    def batches(start: int) -> Iterator[tuple[int, torch.Tensor, int]]:
-        for step, tokens in stage_batches(make_windows, job.steps, start):
-            yield step, tokens.to(job.device), tokens[:, 1:].numel()
-
-    return train_on(job, model, loss, batches)
-
-
-def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write the model as float16 safetensors, with its tokenizer.
-
-    float16 halves the size, and is finer than bfloat16 for weights of this range.
-    """
-
-    def fill(partial: Path) -> None:
-        model.to(torch.float16).save_pretrained(partial)
-        tokenizer.save_pretrained(partial)
-
-    make_folder(folder.parent)
-    write_folder(folder, fill)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How long to train.
-
-    Attributes:
-        target_steps, draft_steps: optimiser steps.
-        continuations: documents that the target writes for the draft.
-    """
-
-    target_steps: int = 3400
-    draft_steps: int = 2400
-    continuations: int = 6144
-
-
-def train_pair(out: Path, budget: Budget, files: Sequence[SourceFile], device: str = "cpu") -> Path:
+def train_pair(
+    out: Path,
+    files: Sequence[SourceFile],
+    steps: tuple[int, int] = (3400, 2400),
+    documents: int = 6144,
+    device: str = "cpu",
+) -> Path:
     """Train the pair in `out`, or go on training it. Return the folder of target, draft and card.
 
     Checkpoints and texts lie in `out/checkpoints`.
+
+    Args:
+        steps: of target and draft.
+        documents: that the target writes for the draft.
     """
     work = make_folder(out / "checkpoints")
     begun = time.monotonic()
@@ -198,35 +162,43 @@ def train_pair(out: Path, budget: Budget, files: Sequence[SourceFile], device: s
     library = [tokens for is_test, tokens in encoded if not is_test]
     tests = [tokens for is_test, tokens in encoded if is_test]
 
-    def windows(stage: Stage) -> Windows:
-        return Windows(library, tests, stage.rows, stage.length)
+    def train(name: str, model: nn.Module, steps: int, loss: Loss) -> list[dict[str, float]]:
+        def windows(stage: Stage) -> Windows:
+            return Windows(library, tests, stage.rows, stage.length)
 
-    job = partial(TrainingJob, folder=work, device=torch.device(device))
+        job = TrainingJob(name, work, steps, torch.device(device))
+        return train_on(job, model, loss, partial(stage_batches, windows, steps))
+
     target = build_target().to(device)
-    target_job = job("target", steps=budget.target_steps)
-    history = {"target": train(target_job, target, partial(next_token_loss, target), windows)}
+    history = {"target": train("target", target, steps[0], partial(next_token_loss, target))}
     target.eval().requires_grad_(False)
 
     draft = build_draft().to(device)
     blocks = [block for tokens in library for block in split_documents(tokens, BOS_ID)]
-    pair = sv.Pair(target, draft, tokenizer)
-    written = continuations(pair, blocks, budget.continuations, work)
+    written = continuations(sv.Pair(target, draft, tokenizer), blocks, documents, work)
     # Training shuffles files. In joined ones a window rarely ends in an unrelated document.
     library += [np.concatenate(written[i : i + JOINED]) for i in range(0, len(written), JOINED)]
     loss = partial(distillation_loss, draft.train(), target)
-    history["draft"] = train(job("draft", steps=budget.draft_steps), draft, loss, windows)
+    history["draft"] = train("draft", draft, steps[1], loss)
 
-    weights = out / "weights"
-    export(target, tokenizer, weights / "target")
-    export(draft, tokenizer, weights / "draft")
+    weights = make_folder(out / "weights")
+    for name, model in (("target", target), ("draft", draft)):
+
+        def fill(folder: Path, model: LlamaForCausalLM = model) -> None:
+            # float16 halves the size, and is finer than bfloat16 for weights of this range.
+            model.to(torch.float16).save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+
+        write_folder(weights / name, fill)
     prompts = cut_bundled_prompts(tokenizer, files)
     lines = "".join(json.dumps(prompt) + "\n" for prompt in prompts)
     write(weights / "prompts.jsonl", lines.encode())
     pair = sv.load_pair(weights / "target", weights / "draft", device="cpu", dtype="float32")
     figures = measure_pair(pair, [prompt["text"] for prompt in prompts], files)
-    facts = circumstances(f"python figures/make/pair.py --train FOLDER, {budget}", device)
+    command = f"python figures/make/pair.py --train FOLDER, {steps} steps, {documents} documents"
     hours = (time.monotonic() - begun) / 3600
-    write(weights / "README.md", card(pair, history, figures, facts, hours).encode())
+    text = card(pair, history, figures, circumstances(command, device) | {"hours": hours})
+    write(weights / "README.md", text.encode())
     return weights
 
 
@@ -264,21 +236,24 @@ def measure_pair(
     """Return one entry a figure: bits per byte on held-out files, and acceptance on prompts."""
     figures = {}
     held_out = [file for file in files if file.held_out]
-    for name, model in (("target", pair.target), ("draft", pair.draft)):
-        for part in ("library", "test suite"):
-            of_part = [file for file in held_out if file.is_test == (part == "test suite")]
-            label = f"{name}: bits per byte, held-out {part} ({len(of_part)} files)"
-            figures[label] = bits_per_byte(model, pair.tokenizer, of_part)
+    for name, part in product(("target", "draft"), ("library", "test suite")):
+        of_part = [file for file in held_out if file.is_test == (part == "test suite")]
+        label = f"{name}: bits per byte, held-out {part} ({len(of_part)} files)"
+        figures[label] = bits_per_byte(getattr(pair, name), pair.tokenizer, of_part)
     run = sv.generate(pair, prompts, num_draft_tokens=5, max_new_tokens=max_new_tokens)
     summary = run.summary.iloc[0]
     lengths = metrics.requests(run)["mean_acceptance_length"]
-    figures["mean acceptance length (K = 5)"] = summary["mean_acceptance_length"]
-    figures["draft acceptance rate"] = summary["draft_acceptance_rate"]
-    figures["share of rounds with full acceptance"] = summary["full_acceptance_share"]
-    for quantile, name in ((0.1, "10th percentile"), (0.5, "median"), (0.9, "90th percentile")):
-        figures[f"mean acceptance length over prompts, {name}"] = lengths.quantile(quantile)
-    ended = [row[-1] in pair.eos_token_ids for row in run.tokens]
-    figures["share of prompts that end by themselves"] = np.mean(ended)
+    figures |= {
+        "mean acceptance length (K = 5)": summary["mean_acceptance_length"],
+        "draft acceptance rate": summary["draft_acceptance_rate"],
+        "share of rounds with full acceptance": summary["full_acceptance_share"],
+        "mean acceptance length over prompts, 10th percentile": lengths.quantile(0.1),
+        "mean acceptance length over prompts, median": lengths.median(),
+        "mean acceptance length over prompts, 90th percentile": lengths.quantile(0.9),
+        "share of prompts that end by themselves": np.mean(
+            [row[-1] in pair.eos_token_ids for row in run.tokens]
+        ),
+    }
     return pd.DataFrame({"figure": list(figures), "value": list(figures.values())})
 
 
@@ -310,21 +285,26 @@ def card(
     pair: sv.Pair,
     history: dict[str, list[dict[str, float]]],
     figures: pd.DataFrame,
-    facts: dict[str, str],
-    hours: float,
+    facts: Mapping[str, Any],
 ) -> str:
     """Return the model card."""
     rows = []
     for name, model in (("target", pair.target), ("draft", pair.draft)):
         config, last = model.config, history[name][-1]
-        rows.append(
-            f"| {name} | {model.num_parameters() / 1e6:.2f}M "
-            f"| {config.num_hidden_layers} x {config.hidden_size} "
-            f"| {config.num_attention_heads} / {config.num_key_value_heads} "
-            f"| {last['step']} | {last['tokens'] / 1e6:.1f}M | {last['loss']:.3f} |"
-        )
-    values = [f"| {row.figure} | {row.value:.3f} |" for row in figures.itertuples()]
-    return CARD.format(sizes="\n".join(rows), figures="\n".join(values), hours=hours, **facts)
+        row = {
+            "": name,
+            "parameters": f"{model.num_parameters() / 1e6:.2f}M",
+            "layers x hidden size": f"{config.num_hidden_layers} x {config.hidden_size}",
+            "heads (query / key-value)": (
+                f"{config.num_attention_heads} / {config.num_key_value_heads}"
+            ),
+            "steps": last["step"],
+            "tokens": f"{last['tokens'] / 1e6:.1f}M",
+            "last loss": f"{last['loss']:.3f}",
+        }
+        rows.append(row)
+    values = figures.assign(value=figures["value"].map("{:.3f}".format))
+    return CARD.format(sizes=markdown(pd.DataFrame(rows)), figures=markdown(values), **facts)
 
 
 CARD = """# The embedded pair
@@ -333,10 +313,7 @@ Two small Llama models that write Python: a deep and narrow target, and a two-la
 from it. specviz itself trained them, so everything in this repository runs without a network. They
 are made to be decoded, measured and studied. They are not useful programmers.
 
-| | parameters | layers x hidden size | heads (query / key-value) | steps | tokens | last loss |
-|---|---|---|---|---|---|---|
 {sizes}
-
 The losses are in nats a token: cross-entropy of the target, KL from the target of the draft.
 
 - **Data**: the sources of the Python {python} standard library, as installed with the interpreter
@@ -351,13 +328,10 @@ The losses are in nats a token: cross-entropy of the target, KL from the target 
 
 Measured on the stored weights, CPU, float32 (`figures/make/pair.py`):
 
-| figure | value |
-|---|---|
-{figures}
-"""
+{figures}"""
 
 if __name__ == "__main__":
     if "--train" in sys.argv:
-        train_pair(Path(sys.argv[sys.argv.index("--train") + 1]), Budget(), read_corpus())
+        train_pair(Path(sys.argv[sys.argv.index("--train") + 1]), read_corpus())
     else:
         command(measure_embedded, {"pair": {}}, {"limit": 2, "of_files": 2})

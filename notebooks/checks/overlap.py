@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from checks.base import Answer, WrongAnswerError, ask, exercise, expect_close
-from specviz.simulation.plan import plan_lanes
+from specviz.simulation import plan_lanes
 
 # The lanes of the notebook: a verification, drafting, and rounds of each lane.
 _VERIFY_MS = 30

@@ -22,11 +22,10 @@ import pandas as pd
 from specviz.costs.rounds import RoundCosts
 from specviz.record.schema import Array
 from specviz.servers.log import ServedRequest, ServerLog
-from specviz.simulation.acceptance import Acceptance
 from specviz.simulation.comparisons import compare
 from specviz.simulation.policy import Policy
 from specviz.simulation.tables import UNIT, AcceptanceTable
-from specviz.simulation.workload import Workload
+from specviz.simulation.workload import Acceptance, Workload
 
 UNKNOWN_PROMPT_TOKENS = 1  # where a log does not say
 

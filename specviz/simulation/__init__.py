@@ -8,13 +8,12 @@ simulate(workload, Policy("exspec", window=32), costs, devices=4).summary()
 """
 
 from specviz.costs.rounds import Costs
-from specviz.simulation.acceptance import Acceptance
 from specviz.simulation.comparisons import Sizing, compare, latency_under_load, size_cluster
+from specviz.simulation.device import plan_lanes
 from specviz.simulation.policy import Policy, Tetris, Threshold
-from specviz.simulation.result import Simulation
-from specviz.simulation.serving import simulate
+from specviz.simulation.serving import Simulation, simulate
 from specviz.simulation.tables import AcceptanceTable, replay
-from specviz.simulation.workload import Workload
+from specviz.simulation.workload import Acceptance, Workload
 
 __all__ = [
     "Acceptance",
@@ -28,6 +27,7 @@ __all__ = [
     "Workload",
     "compare",
     "latency_under_load",
+    "plan_lanes",
     "replay",
     "simulate",
     "size_cluster",

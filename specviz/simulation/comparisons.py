@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -37,9 +36,10 @@ def compare(
     The column ratio is tokens_per_s over that of the first policy.
     """
     found = [
-        simulate(workload, policy, costs, devices=devices, router=router) for policy in policies
+        simulate(workload, policy, costs, devices=devices, router=router).summary(skip)
+        for policy in policies
     ]
-    table = pd.concat([each.summary(skip) for each in found], ignore_index=True)
+    table = pd.concat(found, ignore_index=True)
     speed = table["tokens_per_s"]
     table.insert(table.columns.get_loc("tokens_per_s") + 1, "ratio", speed / speed.iloc[0])
     return table
@@ -132,22 +132,27 @@ def size_cluster(
     arriving = workload.arriving(rate, seed)
     tokens_per_s = rate * float(workload.new_tokens.mean())
     capacity = capacity_tokens_per_s(workload, policy, costs)
-    tried: dict[int, dict[str, object]] = {}
+    late = slice(int(_SKIP * arriving.arrival_s.shape[1]), None)
+    tried: list[dict[str, object]] = []
 
     def enough(devices: int) -> bool:
         found = simulate(arriving, policy, costs, devices=devices, router=router)
         summary = found.summary(_SKIP).iloc[0]
-        entry = {
-            "devices": devices,
-            "load": tokens_per_s / (devices * capacity),
-            "tokens_per_s": summary["tokens_per_s"],
-            "latency_p50_s": summary["latency_p50_s"],
-            "latency_s": float(np.percentile(found.late(found.latency_s, _SKIP), percentile)),
-            "busy_share": summary["busy_share"],
-        }
-        entry["enough"] = entry["load"] < 1 and entry["latency_s"] <= latency_s
-        tried[devices] = entry
-        return bool(entry["enough"])
+        load = tokens_per_s / (devices * capacity)
+        reached_s = float(np.percentile(found.latency_s[:, late], percentile))
+        is_enough = load < 1 and reached_s <= latency_s
+        tried.append(
+            {
+                "devices": devices,
+                "load": load,
+                "tokens_per_s": summary["tokens_per_s"],
+                "latency_p50_s": summary["latency_p50_s"],
+                "latency_s": reached_s,
+                "busy_share": summary["busy_share"],
+                "enough": is_enough,
+            }
+        )
+        return is_enough
 
     # Fewer devices than carry the load by their capacity need not be tried.
     devices = smallest(enough, int(tokens_per_s / capacity), most)
@@ -156,7 +161,8 @@ def size_cluster(
             f"most must allow enough devices to keep {latency_s} s at rate={rate}, got {most}; pass"
             " more, or a lower rate"
         )
-    return Sizing(devices, pd.DataFrame([tried[number] for number in sorted(tried)]))
+    table = pd.DataFrame(tried).sort_values("devices", ignore_index=True)
+    return Sizing(devices, table)
 
 
 def capacity_tokens_per_s(workload: Workload, policy: Policy, costs: RoundCosts) -> float:
@@ -169,6 +175,6 @@ def capacity_tokens_per_s(workload: Workload, policy: Policy, costs: RoundCosts)
     """
     sample = workload.part(None, _SAMPLE).arriving(None)
     found = float(simulate(sample, policy, costs).summary()["tokens_per_s"].item())
-    if math.isnan(found):
+    if np.isnan(found):
         raise ValueError("costs must be above 0 in at least one phase; give a phase its seconds")
     return found

@@ -10,20 +10,13 @@ from importlib.metadata import version
 from specviz.costs.roofline import Roofline
 from specviz.costs.rounds import Costs, RoundCosts
 from specviz.record.trace import Trace
-from specviz.simulation.acceptance import Acceptance
+from specviz.simulation.workload import Acceptance
 from specviz.util.files import conditions
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a simulation needs.
-
-    Attributes:
-        costs: what a round costs.
-        acceptance: of the requests.
-        prompt_tokens: lengths to draw from.
-        conditions: what costs and acceptance were taken from.
-    """
+    """What a round costs, what is accepted, prompt lengths to draw from, and their source."""
 
     costs: RoundCosts
     acceptance: Acceptance
@@ -38,29 +31,23 @@ class Inputs:
             ValueError: no run drafts, or those that do have several K.
         """
         drafting = [run for run in runs if run.meta["num_draft_tokens"]] or runs[:1]
-        acceptance = Acceptance.measured(drafting)
         first = drafting[0]
         lengths = [len(first.prompt(request)) for request in range(first.num_requests)]
         sizes = sorted({run.meta["batch_size"] for run in runs})
-        taken_from = conditions(first.meta, costs="measured", runs=len(runs), batch_sizes=sizes)
-        return cls(Costs.measured(runs), acceptance, lengths, taken_from)
+        source = conditions(first.meta, costs="measured", runs=len(runs), batch_sizes=sizes)
+        return cls(Costs.measured(runs), Acceptance.measured(drafting), lengths, source)
 
     @classmethod
     def of_roofline(
-        cls,
-        roofline: Roofline,
-        acceptance: Acceptance,
-        prompt_tokens: Sequence[int],
-        **named: object,
+        cls, roofline: Roofline, acceptance: Acceptance, prompt_tokens: Sequence[int]
     ) -> Inputs:
-        """Take the floors of a device as costs; `named` joins the conditions."""
-        taken_from = {
+        """Take the floors of a device as costs."""
+        source = {
             "device": roofline.ceilings.device,
             "dtype": roofline.dtype,
             "captured": roofline.captured,
             "versions": {name: version(name) for name in ("specviz", "numpy")},
             "costs": "roofline",
-            **named,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        return cls(roofline.phase_seconds, acceptance, prompt_tokens, taken_from)
+        return cls(roofline.phase_seconds, acceptance, prompt_tokens, source)

@@ -13,13 +13,15 @@ from specviz.scheduling.selection import largest
 from specviz.util.validate import require_bool, require_choice, require_int, short
 
 STRATEGIES = ("autoregressive", "inplace", "eqspec", "exspec")
-_SIMULATED_OPTIONS = {
-    "bonus": True,
-    "shrink_to_budget": False,
-    "drop_cache": False,
-    "group_by": "length",
+# What changes the rounds of a recorded run, or chose them by times that nobody measures again.
+_NOT_SIMULATED = {
+    "drafter": ("tree", "static_tree"),
+    "bonus": (False,),
+    "shrink_to_budget": (True,),
+    "drop_cache": (True,),
+    "group_by": ("padded",),
+    "capacity": ("best",),
 }
-_BRANCHING = ("tree", "static_tree")
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,7 @@ class Tetris:
 
 @dataclass(frozen=True)
 class Threshold:
-    """Verify a row's proposals up to the first whose q is below `at_least`, from 0 to 1.
-
-    Engines know it as an early exit by the draft's confidence.
-    """
+    """Verify a row's proposals up to the first whose q is below `at_least`."""
 
     at_least: float = 0.5
     extra = 0
@@ -149,24 +148,29 @@ class Policy:
         """Return the policy of a recorded run, from its meta data.
 
         Raises:
-            ValueError: the run had an option that changes rounds and is not simulated, or a drafter
-                of trees.
+            ValueError: the run had a drafter, a selector or an option that is not simulated.
         """
-        if meta.get("drafter") in _BRANCHING:
-            raise ValueError(
-                f"drafter must propose chains to be simulated, got {meta['drafter']!r}; "
-                "record a run with drafter='model'"
-            )
+        options = meta.get("selector_options", {})
         given = meta["strategy_options"]
-        for name, simulated in _SIMULATED_OPTIONS.items():
-            if given.get(name, simulated) != simulated:
+        asked = {**given, **options, "drafter": meta.get("drafter")}
+        for name, refused in _NOT_SIMULATED.items():
+            if asked.get(name) in refused:
                 raise ValueError(
-                    f"strategy_options.{name} must be {simulated!r} to be simulated, got"
-                    f" {given[name]!r}; record a run with {simulated!r}"
+                    f"{name}={asked[name]!r} is not simulated; pass a run that was recorded"
+                    " without it"
                 )
-        names = ("refill", "window", "fallback", "max_wait")
-        selector = _selector_of(meta)
+        selector: Tetris | Threshold | None = None
+        if meta.get("selector") == "tetris":
+            selector = Tetris(options["extra"], options["score"], options["max_wait"])
+        elif meta.get("selector") == "threshold":
+            selector = Threshold(options["at_least"])
+        elif meta.get("selector", "everything") != "everything":
+            raise ValueError(
+                f"selector={short(meta['selector'])} is not simulated; pass a run with"
+                ' "everything", "tetris" or "threshold"'
+            )
         extra = 0 if selector is None else selector.extra
+        names = ("refill", "window", "fallback", "max_wait")
         return cls(
             meta["strategy"],
             meta["batch_size"],
@@ -204,21 +208,3 @@ class Policy:
             options.append("overlap=true")
         name = f"{self.strategy}:{','.join(options)}" if options else self.strategy
         return name if self.selector is None else f"{name}+{self.selector.name}"
-
-
-def _selector_of(meta: Mapping[str, Any]) -> Tetris | Threshold | None:
-    """Return the selector of a recorded run, from its meta data."""
-    name = meta.get("selector", "everything")
-    options = meta.get("selector_options", {})
-    # Which capacity was the best went by times, which another run would not measure again.
-    is_fixed = options.get("capacity", "fixed") == "fixed"
-    if name == "tetris" and is_fixed:
-        return Tetris(options["extra"], options["score"], options["max_wait"])
-    if name == "threshold":
-        return Threshold(options["at_least"])
-    if name == "everything":
-        return None
-    raise ValueError(
-        f"selector must be simulated, got {short(name)} with {short(options)}; record a run "
-        'with "everything", "threshold", or "tetris" with capacity="fixed"'
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,22 +20,21 @@ from safetensors.numpy import save
 from specviz.costs.rounds import Costs, RoundCosts
 from specviz.record.schema import Array
 from specviz.simulation.policy import Policy
-from specviz.simulation.result import Simulation
-from specviz.simulation.serving import simulate
+from specviz.simulation.serving import Simulation, simulate
 from specviz.simulation.workload import Workload
 from specviz.util.files import write
 from specviz.util.validate import require_path, short, shown_path
 
 _HEADER = "specviz_table"
 FORMAT_VERSION = 1
-# dtype, and the size of the second dimension: None for none.
-_COLUMNS: dict[str, tuple[type[np.generic], bool]] = {
-    "prompt_tokens": (np.int32, False),
-    "offsets": (np.int64, False),
-    "drafts": (np.int32, True),
-    "log_q": (np.float32, True),
-    "entropy": (np.float32, True),
-    "accepted": (np.int8, False),
+# dtype and number of dimensions.
+_COLUMNS: dict[str, tuple[type[np.generic], int]] = {
+    "prompt_tokens": (np.int32, 1),
+    "offsets": (np.int64, 1),
+    "drafts": (np.int32, 2),
+    "log_q": (np.float32, 2),
+    "entropy": (np.float32, 2),
+    "accepted": (np.int8, 1),
 }
 MAX_DEPTH = np.iinfo(np.int8).max
 # A probability in float32 may come out larger than 1 by so much.
@@ -75,39 +74,35 @@ class AcceptanceTable:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, (dtype, wide) in _COLUMNS.items():
-            values = getattr(self, name)
-            if values.dtype != dtype or values.ndim != 1 + wide:
-                raise ValueError(
-                    f"{name} must be a {np.dtype(dtype).name} array of {1 + wide} dimensions, "
-                    f"got {short(values)}; make the table again"
-                )
-        problem = self._problem()
-        if problem:
+        if problem := next(self._problems(), None):
             raise ValueError(f"{problem}; make the table again")
 
-    def _problem(self) -> str:
-        """Return how the columns do not fit together, or ""."""
+    def _problems(self) -> Iterator[str]:
+        """Yield how the columns do not fit together, the first one first."""
+        for name, (dtype, dimensions) in _COLUMNS.items():
+            values = getattr(self, name)
+            if values.dtype != dtype or values.ndim != dimensions:
+                yield f"{name} must be a {dtype.__name__} array of {dimensions} dimensions"
         tokens = self.new_tokens
         shape = (len(self.accepted), self.depth)
         wide_ones = (self.drafts, self.log_q, self.entropy)
         if not len(tokens) or len(tokens) != len(self.prompt_tokens):
-            return "offsets must have one entry more than prompt_tokens"
+            yield "offsets must have one entry more than prompt_tokens"
         if self.offsets[0] != 0 or (tokens < 1).any() or self.offsets[-1] != shape[0]:
-            return "offsets must rise from 0 to the number of positions"
+            yield "offsets must rise from 0 to the number of positions"
         if not 1 <= self.depth <= MAX_DEPTH or any(each.shape != shape for each in wide_ones):
-            return f"drafts, log_q and entropy must be {shape[0]} x 1 to {MAX_DEPTH}"
+            yield f"drafts, log_q and entropy must be {shape[0]} x 1 to {MAX_DEPTH}"
         if (self.prompt_tokens < 1).any():
-            return "prompt_tokens must be at least 1"
-        if ((self.accepted < 0) | (self.accepted > np.minimum(self.left, self.depth))).any():
-            return "accepted must be from 0 to the drafts and to the tokens left"
+            yield "prompt_tokens must be at least 1"
+        left = np.repeat(self.offsets[1:], tokens) - np.arange(shape[0])  # tokens, with this one
+        if ((self.accepted < 0) | (self.accepted > np.minimum(left, self.depth))).any():
+            yield "accepted must be from 0 to the drafts and to the tokens left"
         if (self.drafts < -1).any():
-            return "drafts must be token ids, or -1"
+            yield "drafts must be token ids, or -1"
         if (self.log_q > _ROUNDING).any():
-            return "log_q must be logarithms of probabilities, which are at most 0, or NaN"
+            yield "log_q must be logarithms of probabilities, which are at most 0, or NaN"
         if (self.entropy < -_ROUNDING).any() or np.isinf(self.entropy).any():
-            return "entropy must be finite and at least 0, or NaN"
-        return ""
+            yield "entropy must be finite and at least 0, or NaN"
 
     @property
     def depth(self) -> int:
@@ -118,23 +113,6 @@ class AcceptanceTable:
     def new_tokens(self) -> Array:
         """(R,) int64, tokens of each text."""
         return np.diff(self.offsets)
-
-    @property
-    def left(self) -> Array:
-        """(N,) int64, tokens that the text still has from each position on."""
-        ends = np.repeat(self.offsets[1:], self.new_tokens)
-        return ends - np.arange(len(self.accepted))
-
-    def survival(self) -> Array:
-        """Return the share of positions at which the first 1..D drafts are all accepted (D,).
-
-        A position counts only while its text has that many tokens left; NaN where none has.
-        """
-        depths = np.arange(1, self.depth + 1)
-        counted = self.left[:, None] >= depths
-        reached = (self.accepted[:, None] >= depths) & counted
-        with np.errstate(invalid="ignore"):
-            return reached.sum(0) / counted.sum(0)
 
     def workload(
         self,

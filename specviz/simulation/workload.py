@@ -1,9 +1,6 @@
-"""The work of a simulated server: lengths of prompts and outputs, arrivals, accepted drafts.
+"""Requests: their lengths, when they arrive, and how many drafts they accept.
 
-Acceptance belongs to a request and its round, not to the batch around it. The same workload has
-the same acceptances under every policy, so differences between policies are not due to chance.
-
-Not known here: policies, costs, models.
+Not known here: policies, costs.
 """
 
 from __future__ import annotations
@@ -13,9 +10,80 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from specviz.costs.rounds import common_num_draft_tokens
+from specviz.record.runs import RecordedRun, check_runs
 from specviz.record.schema import Array
 from specviz.record.trace import Trace
-from specviz.simulation.acceptance import Acceptance
+from specviz.util.validate import short
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """How many of K drafts a round accepts. The rounds of a request are independent.
+
+    Attributes:
+        probabilities: (C, K+1), the probability of accepting 0..K drafts for each of C equally
+            frequent kinds of request.
+    """
+
+    probabilities: Array
+
+    @classmethod
+    def rates(cls, rates: Sequence[float]) -> Acceptance:
+        """Return the acceptance of unconditional rates at positions 1..K.
+
+        These are the rates of `metrics.acceptance`: from 0 to 1, never rising.
+        """
+        return cls(-np.diff([[1.0, *rates, 0.0]]))
+
+    @classmethod
+    def geometric(cls, alpha: float | Sequence[float], num_draft_tokens: int = 5) -> Acceptance:
+        """Return the acceptance where each draft is accepted with probability alpha.
+
+        A draft is accepted only if all before it were. Several alphas are kinds of request,
+        equally frequent.
+        """
+        alphas = np.atleast_1d(alpha)
+        if not ((alphas >= 0) & (alphas <= 1)).all():
+            raise ValueError(
+                f"alpha must be a number from 0 to 1, or several, got {short(alpha)}; pass"
+                " probabilities"
+            )
+        reached = alphas[:, None] ** np.arange(num_draft_tokens + 1)  # (C, K+1)
+        stopped = reached[:, :-1] * (1 - alphas[:, None])
+        return cls(np.concatenate([stopped, reached[:, -1:]], 1))
+
+    @classmethod
+    def measured(cls, runs: Sequence[RecordedRun]) -> Acceptance:
+        """Return the acceptance of recorded runs with one K; each of their requests is a kind.
+
+        Raises:
+            ValueError: the runs draft nothing, or have several K.
+        """
+        check_runs(runs)
+        k = common_num_draft_tokens(runs)
+        if not k:
+            raise ValueError(
+                "runs must draft tokens, got runs without drafts; pass runs of a strategy that"
+                " drafts"
+            )
+        counts = np.concatenate([_accepted_counts(run, k) for run in runs])
+        return cls(counts / counts.sum(1, keepdims=True))
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """1 + accepted drafts a round, averaged over the kinds."""
+        drafts = np.arange(self.probabilities.shape[1])
+        return float(1 + (self.probabilities @ drafts).mean())
+
+
+def _accepted_counts(run: RecordedRun, k: int) -> Array:
+    """Return how often each request of a run accepted 0..K drafts (C, K+1)."""
+    working = run.rows["gained"] > 0
+    requests = run.rows["request"][working].astype(np.int64)
+    counts = np.zeros((int(requests.max(initial=0)) + 1, k + 1))
+    np.add.at(counts, (requests, run.rows["accepted"][working]), 1)
+    return counts[counts.sum(1) > 0]
 
 
 @dataclass(frozen=True)
