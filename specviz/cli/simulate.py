@@ -12,7 +12,8 @@ from specviz.costs.roofline import Roofline
 from specviz.engine.names import parse
 from specviz.record.trace import Trace
 from specviz.servers.log import read_log
-from specviz.servers.traffic import replay_traffic, unanswered
+from specviz.servers.traffic import replay_traffic
+from specviz.servers.traffic import unanswered as unanswered_by
 from specviz.simulation import Acceptance, Policy, Workload, compare, size_cluster
 from specviz.simulation.comparisons import TooSlowError
 from specviz.simulation.inputs import Inputs
@@ -34,8 +35,6 @@ SHOWN = (
     "ratio", "latency_s", "latency_p50_s", "latency_p99_s", "waiting_mean_s", "grouping_rate",
     "mean_rows", "busy_share", "note",
 )  # fmt: skip
-
-Found = tuple[pd.DataFrame, dict[str, object]]
 
 
 def simulate(
@@ -73,110 +72,81 @@ def simulate(
         seed: of all sampling.
         out: CSV file for the table; the conditions go next to it, to .json.
     """
-    if out is not None:
-        check_writable(out)
-        check_writable(out.with_suffix(".json"))
-        replaced = out.with_suffix(".json")
-        if log is not None and is_file(log) and is_file(replaced) and replaced.samefile(log):
-            raise ValueError(f"log={quoted_path(log)} would be replaced; name another file")
+    check_options(dict(locals()))
     roofline = device.load()
-    given: dict[str, Any] = {"policies": policies, "batch_sizes": batch_sizes, "seed": seed}
-    given["num_draft_tokens"] = num_draft_tokens
+
+    unanswered: list[str] = []
+    drafts: Sequence[int]
     if log is not None:
-        table, found, sentences = simulate_log(log, roofline, **given)
+        read = read_log(log)
+        drafts = num_draft_tokens or range(1, read.num_draft_tokens + 1)
+        chosen = named_policies(policies, batch_sizes, drafts)
+        costs = None if roofline is None else roofline.phase_seconds
+        table, found = replay_traffic(read, chosen, costs, seed=seed)
+        if roofline is not None:
+            found |= {"device": roofline.ceilings.device, "dtype": roofline.dtype}
+        unanswered = unanswered_by(read, max(drafts))
         print_table(table)
     else:
-        table, found = simulate_policies(
-            roofline,
-            runs=runs,
-            requests=requests,
-            alpha=alpha,
-            prompt_tokens=prompt_tokens,
-            max_new_tokens=max_new_tokens,
-            rate=rate,
-            latency=latency,
-            **given,
+        traces = [Trace.load(path) for path in runs]
+        measured = sorted({trace.meta["num_draft_tokens"] for trace in traces} - {0})
+        drafts = num_draft_tokens or measured or [DRAFT_TOKENS]
+        chosen = named_policies(policies, batch_sizes, drafts)
+        acceptance = Acceptance.geometric(alpha, max(drafts)) if alpha else None
+        inputs = inputs_of(roofline, traces, acceptance, prompt_tokens)
+        lengths = inputs.prompt_tokens
+        workload = Workload.drawn(
+            requests, lengths, max_new_tokens, inputs.acceptance, arrivals=rate, seed=seed
         )
-        sentences = []
+        if rate is not None and latency is not None:
+            table = sizes(workload, chosen, inputs, rate, latency, seed)
+        else:
+            table = compare(workload, chosen, inputs.costs, skip=0.1 if rate else 0.0)
+        found = {
+            **inputs.conditions,
+            "requests": requests,
+            "new_tokens": max_new_tokens,
+            "mean_acceptance_length": round(inputs.acceptance.mean_acceptance_length, 4),
+            "prompt_tokens": f"{min(lengths)} to {max(lengths)}",
+            "rate": rate,
+            "seed": seed,
+            **({} if latency is None else {"latency_s": latency}),
+        }
         print_table(table[[name for name in SHOWN if name in table]])
     print_conditions(found)
-    if sentences:
+    if unanswered:
         print("\nThis log cannot answer:")
-    for sentence in sentences:
+    for sentence in unanswered:
         print(f"- {sentence}")
     if out is not None:
         print_written(save_measured(table, found, out))
 
 
-def simulate_policies(
-    roofline: Roofline | None = None,
-    *,
-    runs: Sequence[Path] = (),
-    policies: Sequence[str] = POLICIES,
-    batch_sizes: Sequence[int] = (8,),
-    num_draft_tokens: Sequence[int] = (),
-    requests: int = 1_000,
-    alpha: Sequence[float] = (),
-    prompt_tokens: Sequence[int] = (),
-    max_new_tokens: int = 64,
-    rate: float | None = None,
-    latency: float | None = None,
-    seed: int = 0,
-) -> Found:
-    """Compare policies on requests at random, or find how many devices each of them needs.
-
-    Costs are those of recorded runs, or the floors of a roofline.
-
-    Returns:
-        (table, conditions): the table of `compare`, or an entry of `Sizing.tried` for each policy,
-        with a note where no number of devices keeps the latency.
-
-    Raises:
-        ValueError, OSError: an argument or a file cannot be used, or arguments that belong together
-            do not come together.
-    """
-    require_int("requests", requests, maximum=MAX_REQUESTS)
-    require_int("max_new_tokens", max_new_tokens, maximum=MAX_TOKENS)
-    require_int("seed", seed, 0)
-    if latency is not None and rate is None:
+def check_options(given: dict[str, Any]) -> None:
+    """Raise ValueError or WriteError for options that cannot be used."""
+    require_ints("batch_sizes", given["batch_sizes"], maximum=MAX_ROWS)
+    require_ints("num_draft_tokens", given["num_draft_tokens"] or (1,), maximum=MAX_DEPTH)
+    require_int("requests", given["requests"], maximum=MAX_REQUESTS)
+    require_int("max_new_tokens", given["max_new_tokens"], maximum=MAX_TOKENS)
+    require_int("seed", given["seed"], 0)
+    for name in ("rate", "latency"):
+        if given[name] is not None:
+            require_positive(name, given[name])
+    if given["latency"] is not None and given["rate"] is None:
         raise ValueError(
-            f"latency={latency} needs a rate; give the requests a second that have to end in it"
+            f"latency={given['latency']} needs a rate; give the requests a second that have to end "
+            "in it"
         )
-    if bool(runs) == (roofline is not None):
-        raise ValueError(
-            "--runs and --shapes say what a round costs; give one of them, or --log for the "
-            "requests of a server"
-        )
-    traces = [Trace.load(path) for path in runs]
-    measured = sorted({trace.meta["num_draft_tokens"] for trace in traces} - {0})
-    drafts = num_draft_tokens or measured or [DRAFT_TOKENS]
-    chosen = named_policies(policies, batch_sizes, drafts)
-    acceptance = Acceptance.geometric(alpha, max(drafts)) if alpha else None
-    inputs = _inputs(roofline, traces, acceptance, prompt_tokens)
-    if rate is not None:
-        require_positive("rate", rate)
-    lengths = inputs.prompt_tokens
-    workload = Workload.drawn(
-        requests, lengths, max_new_tokens, inputs.acceptance, arrivals=rate, seed=seed
-    )
-    settings = {
-        "requests": requests,
-        "new_tokens": max_new_tokens,
-        "mean_acceptance_length": round(inputs.acceptance.mean_acceptance_length, 4),
-        "prompt_tokens": f"{min(lengths)} to {max(lengths)}",
-        "rate": rate,
-        "seed": seed,
-    }
-    if latency is None:
-        table = compare(workload, chosen, inputs.costs, skip=0.1 if rate else 0.0)
-        return table, {**inputs.conditions, **settings}
-    assert rate is not None
-    require_positive("latency", latency)
-    entries = [_sized(workload, policy, inputs, rate, latency, seed) for policy in chosen]
-    return pd.DataFrame(entries), {**inputs.conditions, **settings, "latency_s": latency}
+    out, log = given["out"], given["log"]
+    if out is not None:
+        replaced = out.with_suffix(".json")
+        check_writable(out)
+        check_writable(replaced)
+        if log is not None and is_file(log) and is_file(replaced) and replaced.samefile(log):
+            raise ValueError(f"log={quoted_path(log)} would be replaced; name another file")
 
 
-def _inputs(
+def inputs_of(
     roofline: Roofline | None,
     traces: Sequence[Trace],
     acceptance: Acceptance | None,
@@ -187,6 +157,11 @@ def _inputs(
     if prompt_tokens:
         require_ints("prompt_tokens", prompt_tokens, maximum=MAX_TOKENS)
         lengths = range(min(prompt_tokens), max(prompt_tokens) + 1)
+    if bool(traces) == (roofline is not None):
+        raise ValueError(
+            "--runs and --shapes say what a round costs; give one of them, or --log for the "
+            "requests of a server"
+        )
     if roofline is None:
         inputs = Inputs.of_runs(traces)
         return replace(
@@ -201,51 +176,34 @@ def _inputs(
     return Inputs.of_roofline(roofline, acceptance, lengths)
 
 
-def _sized(
-    workload: Workload, policy: Policy, inputs: Inputs, rate: float, latency_s: float, seed: int
-) -> dict[str, object]:
-    """Return how many devices a policy needs, or a note why no number of them is enough."""
-    entry: dict[str, object] = {"policy": policy.name, "batch_size": policy.batch_size}
-    try:
-        found = size_cluster(
-            workload, policy, inputs.costs, rate=rate, latency_s=latency_s, seed=seed
-        )
-    except TooSlowError as error:
-        return entry | {"note": str(error)}
-    fewest = found.tried[found.tried["devices"] == found.devices].iloc[0]
-    return entry | fewest.drop("enough").to_dict()
-
-
-def simulate_log(
-    log: Path,
-    roofline: Roofline | None = None,
-    *,
-    policies: Sequence[str] = POLICIES,
-    batch_sizes: Sequence[int] = (8,),
-    num_draft_tokens: Sequence[int] = (),
-    seed: int = 0,
-) -> tuple[pd.DataFrame, dict[str, object], list[str]]:
-    """Replay a server's requests, all at once, under each policy; see `replay_traffic`.
-
-    Returns:
-        (table, conditions, what the log cannot answer).
-    """
-    read = read_log(log)
-    drafts = num_draft_tokens or range(1, read.num_draft_tokens + 1)
-    chosen = named_policies(policies, batch_sizes, drafts)
-    costs = None if roofline is None else roofline.phase_seconds
-    table, found = replay_traffic(read, chosen, costs, seed=seed)
-    if roofline is not None:
-        found |= {"device": roofline.ceilings.device, "dtype": roofline.dtype}
-    return table, found, unanswered(read, max(drafts))
+def sizes(
+    workload: Workload,
+    policies: Sequence[Policy],
+    inputs: Inputs,
+    rate: float,
+    latency_s: float,
+    seed: int,
+) -> pd.DataFrame:
+    """Return how many devices each policy needs, or a note why no number of them is enough."""
+    entries = []
+    for policy in policies:
+        entry: dict[str, object] = {"policy": policy.name, "batch_size": policy.batch_size}
+        try:
+            found = size_cluster(
+                workload, policy, inputs.costs, rate=rate, latency_s=latency_s, seed=seed
+            )
+        except TooSlowError as error:
+            entries.append(entry | {"note": str(error)})
+            continue
+        fewest = found.tried[found.tried["devices"] == found.devices].iloc[0]
+        entries.append(entry | fewest.drop("enough").to_dict())
+    return pd.DataFrame(entries)
 
 
 def named_policies(
     policies: Sequence[str], batch_sizes: Sequence[int], num_draft_tokens: Sequence[int]
 ) -> list[Policy]:
     """Return each policy at each B and K; one that drafts nothing once for each B."""
-    require_ints("batch_sizes", batch_sizes, maximum=MAX_ROWS)
-    require_ints("num_draft_tokens", num_draft_tokens, maximum=MAX_DEPTH)
     found = []
     for batch_size in batch_sizes:
         for text in policies:
