@@ -52,7 +52,7 @@ def test_a_mask_counts_tokens_and_not_slots(width: int) -> None:
             assert mask.nonzero()[:, 0].tolist() == sees(tokens)
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_ragged_batches_write_what_the_target_writes_alone(name: str, strategy: str) -> None:
