@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from test_notebooks import stored
 
 ROOT = Path(__file__).parents[1]
@@ -149,78 +148,6 @@ CHECKS = (
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_notebook(path, check):
     assert check(stored(path)) == []
-
-
-OPENING = (
-    "# Title\n\n**After this notebook you can** do it.\n\n**It takes** about 20 minutes: 5 for the "
-    "core, 3 for the optional part, 12 for the exercises, and needs no GPU. "
-    "[notation](../docs/glossary.md#letters)"
-)
-EXERCISES = "## Exercises\n\n" + "\n\n".join(
-    f"**{number}. {kind}** ●●○ (4 minutes). What?\n\n"
-    "<details><summary>Hint</summary>\n\nLook.\n</details>"
-    for number, kind in enumerate(("Predict", "Write", "Debug"), 1)
-)
-ENDING = "## Summary\n\n- That was it.\n\n**Next.** Another one."
-PREDICTION = "**Before you run the next cell:** what will it be?"
-RECORDS = (
-    'run = sv.generate(pair, prompts, **{"record": True})\n'
-    "assert metrics.smallest_gap(run.trace) > 1e-3"
-)
-OPTIONAL = f"## A part\n\n## Optional\n\n### More\n\n{PREDICTION}"
-# Markdown and code in turns.
-GOOD = [OPENING, RECORDS, PREDICTION, "1 + 1", PREDICTION, "2 + 2", OPTIONAL, "3 + 3"]
-GOOD += [EXERCISES, "check.it(...)", ENDING]
-BROKEN = (
-    (opens_with_a_promise, "After this notebook you can", "This notebook is about how to"),
-    (opens_with_a_promise, "about 20 minutes", "a while"),
-    (opens_with_a_promise, "needs no GPU", "is fun"),
-    (opens_with_a_promise, "#letters", "#words"),
-    (ends_with_a_summary, "## Summary", "## Farewell"),
-    (ends_with_a_summary, "**Next.** Another one.", ""),
-    (has_prose_around_code, OPENING, ""),
-    (has_prose_around_code, ENDING, " \n"),
-    (has_prose_around_code, EXERCISES, ""),
-    (predicts_before_it_runs, "2 + 2", ""),
-    (has_exercises, "Write", "Predict"),
-    (has_exercises, "**2. Write** ●●○ (4 minutes)", "**2. Write** ●●○"),
-    (has_exercises, "2. Write** ●●○", "2. Write** ○●●"),
-    (has_exercises, "**2. Write**", "**3. Write**"),
-    (has_exercises, "<details><summary>Hint</summary>", "Hint:"),
-    (asserts_that_no_choice_was_close, "assert metrics", "print(metrics"),
-    (has_the_core_first, "## Optional", "## Optional: more"),
-    (has_the_core_first, "## A part", "## Optional"),
-    (has_the_core_first, "### More\n", ""),
-    (has_the_core_first, "## Exercises\n", "## Exercises\n\n## A core part\n"),
-    (has_the_core_first, "3 for the optional part, ", ""),
-    (adds_up_its_minutes, "5 for the core", "6 for the core"),
-    (adds_up_its_minutes, "(4 minutes)", "(5 minutes)"),
-    (adds_up_its_minutes, "5 for the core, ", ""),
-)
-
-
-def problems_of(check, sources: list[str]) -> list[str]:
-    """Check a notebook of markdown and code in turns; an empty source gives no cell."""
-    kinds = [(new_markdown_cell, new_code_cell)[i % 2] for i in range(len(sources))]
-    cells = [make(source) for make, source in zip(kinds, sources, strict=True) if source]
-    return check(new_notebook(cells=cells))
-
-
-@pytest.mark.parametrize(
-    ("check", "old", "new"), BROKEN, ids=lambda value: getattr(value, "__name__", "")
-)
-def test_a_broken_notebook_is_refused(check, old, new):
-    assert problems_of(check, GOOD) == []
-    broken = [source.replace(old, new) for source in GOOD]
-    assert broken != GOOD
-    assert problems_of(check, broken)
-
-
-def test_a_notebook_may_be_all_core():
-    opening = OPENING.replace("20 minutes: 5", "17 minutes: 5")
-    opening = opening.replace("3 for the optional part, ", "")
-    sources = [opening, *GOOD[1:6], f"## A part\n\n{PREDICTION}", *GOOD[7:]]
-    assert [problem for check in CHECKS for problem in problems_of(check, sources)] == []
 
 
 # The map: docs/course.md and figures/course-*.svg

@@ -17,7 +17,7 @@ from typing import Any
 import nbformat
 import pytest
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted(
@@ -173,87 +173,10 @@ CHECKS = (
 )
 
 
-def printing_cell(
-    text: str = "5\n", source: str = "print(2 + 3)", count: int | None = 1
-) -> NotebookNode:
-    return new_code_cell(source, execution_count=count, outputs=[new_output("stream", text=text)])
-
-
-def chart_cell(data: dict[str, Any], count: int = 1, alt: str = "a line") -> NotebookNode:
-    return new_code_cell(
-        "chart",
-        execution_count=count,
-        outputs=[new_output("display_data", data, metadata={"image/png": {"alt": alt}})],
-    )
-
-
-def silent_cells(count: int) -> list[NotebookNode]:
-    return [new_code_cell("x = 1", execution_count=2 + i) for i in range(count)]
-
-
-ERROR = new_output("error", ename="ZeroDivisionError", evalue="division by zero", traceback=[])
-WARNING = new_output("stream", name="stderr", text="careful\n")
-PLOT = new_output(
-    "display_data", data={"application/x+json": {"file": ["/home/somebody/run.safetensors"]}}
-)
-LINE = {"text/plain": "a line"}
-PNG = {"image/png": "AAAA"}
-LONG = new_code_cell("x = 1\n" * 13, id="too-long")
-BAD = {
-    runs_in_order: [[printing_cell(count=None)], [printing_cell(), printing_cell(count=3)]],
-    shows_its_outputs: [
-        [new_markdown_cell("No code at all.")],
-        [printing_cell(), *silent_cells(3)],
-        [printing_cell(), new_code_cell("x = 1\nprint(x)", execution_count=2)],
-        [printing_cell(), new_code_cell("result.summary", execution_count=2)],
-    ],
-    has_no_errors: [[new_code_cell("1 / 0", outputs=[each])] for each in (ERROR, WARNING)],
-    has_short_cells: [
-        [LONG, printing_cell(), printing_cell()],
-        [printing_cell(source="x = 1\n" * 8)],
-    ],
-    is_small: [[printing_cell("x" * 2**20)]],
-    needs_no_set_up: [
-        [printing_cell(source="import sys\nsys.path.append('..')")],
-        [printing_cell(source="%pip install torch")],
-    ],
-    keeps_paths_to_itself: [
-        [printing_cell("C:\\Users\\somebody")],
-        [new_code_cell("fig", outputs=[PLOT])],
-        [new_markdown_cell("Look into `/home/somebody`.")],
-        [printing_cell(source="print(open('/home/somebody/run.safetensors'))")],
-    ],
-    shows_pictures: [
-        [chart_cell({CHART: {}} | LINE)],
-        [chart_cell({CHART: {}} | PNG)],
-        [chart_cell({CHART: {}} | LINE | PNG, alt="")],
-        [printing_cell(), chart_cell({WIDGET: {"model_id": "1"}} | LINE)],
-    ],
-}
-
-
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_notebook(path, check):
     assert check(stored(path)) == []
-
-
-@pytest.mark.parametrize("check", BAD, ids=lambda check: check.__name__)
-def test_bad_notebooks_are_refused(check):
-    for cells in BAD[check]:
-        assert check(new_notebook(cells=cells))
-
-
-def test_stored_widget_state_is_refused():
-    assert stores_no_widget_state(new_notebook(metadata={"widgets": {}}))
-
-
-def test_a_good_notebook_passes_all_checks():
-    url = printing_cell("https://example.org/home/page and run.safetensors\n", count=2)
-    chart = chart_cell({CHART: {}} | PNG | LINE, count=3)
-    blank_lines = printing_cell(source="print(1)\n\n" * 12, count=4)
-    notebook = new_notebook(cells=[printing_cell(), url, chart, blank_lines])
-    assert {check.__name__: found for check in CHECKS if (found := check(notebook))} == {}
 
 
 def run_nbval(folder: Path, stored: str, source: str) -> subprocess.CompletedProcess[str]:
@@ -261,7 +184,8 @@ def run_nbval(folder: Path, stored: str, source: str) -> subprocess.CompletedPro
 
     The cell's stored output is `stored`.
     """
-    nbformat.write(new_notebook(cells=[printing_cell(stored, source)]), folder / "tiny.ipynb")
+    cell = new_code_cell(source, execution_count=1, outputs=[new_output("stream", text=stored)])
+    nbformat.write(new_notebook(cells=[cell]), folder / "tiny.ipynb")
     options = ["-c", "pyproject.toml", "-p", "no:cacheprovider", "--nbval"]
     command = [sys.executable, "-m", "pytest", *options, str(folder / "tiny.ipynb")]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
