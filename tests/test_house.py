@@ -16,19 +16,30 @@ TARGETS = re.search(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)[1].split()
 FLOOR = PROJECT["requires-python"].removeprefix(">=")
 
 
-def test_dependencies_have_an_oldest_version_and_one_pin():
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+ASKED = [
+    Requirement(text)
+    for texts in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values())
+    for text in texts
+]
+
+
+def pins(name: str) -> dict[str, str]:
+    """Return the versions of a constraints file, each of them exact and stated once."""
+    lines = (ROOT / name).read_text().splitlines()
     pinned = [Requirement(line) for line in lines if line.partition("#")[0].strip()]
     assert [str(pin) for pin in pinned if not re.fullmatch(r"==[^*,]+", str(pin.specifier))] == []
-    pins = {canonicalize_name(pin.name): str(pin.specifier)[2:] for pin in pinned}
-    assert len(pins) == len(pinned)
-    extras = PROJECT["optional-dependencies"].values()
-    for text in [*PROJECT["dependencies"], *(text for extra in extras for text in extra)]:
-        wanted = Requirement(text)
+    found = {canonicalize_name(pin.name): str(pin.specifier)[2:] for pin in pinned}
+    assert len(found) == len(pinned)
+    return found
+
+
+def test_dependencies_have_an_oldest_version_and_one_pin():
+    pinned = pins("constraints.txt")
+    for wanted in ASKED:
         operators = {part.operator for part in wanted.specifier}
-        assert ">=" in operators, text
-        assert "==" not in operators, text
-        assert pins[canonicalize_name(wanted.name)] in wanted.specifier, text
+        assert ">=" in operators, wanted
+        assert "==" not in operators, wanted
+        assert pinned[canonicalize_name(wanted.name)] in wanted.specifier, wanted
 
 
 def test_the_conda_environment_adds_nothing_of_its_own():

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import licences
 import pytest
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from test_house import direct_requirements, read_pins, read_project
+from test_house import ASKED, PROJECT, pins
 
 ROOT = Path(__file__).parents[1]
 COPYLEFT = re.compile(
@@ -23,8 +22,7 @@ def test_every_dependency_states_a_licence_and_none_is_copyleft():
     found = licences.licences()
     assert {name for name, text in found.items() if not text} == set()
     assert {name: text for name, text in found.items() if COPYLEFT.search(text)} == {}
-    project = read_project((ROOT / "pyproject.toml").read_text())
-    assert {canonicalize_name(each.name) for each in direct_requirements(project)} <= set(found)
+    assert {canonicalize_name(each.name) for each in ASKED} <= set(found)
 
 
 def test_licences_are_read_from_the_packages():
@@ -35,7 +33,7 @@ def test_licences_are_read_from_the_packages():
 
 
 def test_our_own_licence_is_the_one_that_is_stated():
-    assert read_project((ROOT / "pyproject.toml").read_text())["license"] == "Apache-2.0"
+    assert PROJECT["license"] == "Apache-2.0"
     assert "Apache License" in (ROOT / "LICENSE").read_text()[:200]
 
 
@@ -55,23 +53,14 @@ def test_the_installed_packages_fit_each_other():
 
 
 def test_the_lowest_set_is_the_oldest_that_is_asked_for():
-    lowest, newest = (
-        read_pins((ROOT / name).read_text())
-        for name in ("constraints-lowest.txt", "constraints.txt")
-    )
-    floors = {
-        each.name: each
-        for each in map(
-            Requirement, read_project((ROOT / "pyproject.toml").read_text())["dependencies"]
-        )
-    }
-    (floor,) = (part.version for part in floors["transformers"].specifier)
+    lowest, newest = pins("constraints-lowest.txt"), pins("constraints.txt")
+    asked = {each.name: each.specifier for each in ASKED}
+    (floor,) = (part.version for part in asked["transformers"])
     assert lowest["transformers"].startswith(f"{floor}.")
     assert set(lowest) <= set(newest)
-    assert lowest["huggingface-hub"] in floors["huggingface_hub"].specifier
-    assert (
-        lowest["huggingface-hub"].split(".")[0] != newest["huggingface-hub"].split(".")[0]
-    )  # the hub library of its time
+    hub = lowest["huggingface-hub"], newest["huggingface-hub"]
+    assert hub[0] in asked["huggingface_hub"]
+    assert hub[0].split(".")[0] != hub[1].split(".")[0]  # the hub library of its time
 
 
 def test_both_sets_are_tested():
