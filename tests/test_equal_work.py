@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
 from bench_rows import HOSTILE, row
 from conftest import make_pair, make_prompts
 
@@ -26,7 +25,7 @@ from specviz.bench.equal_work import (
     method_of,
     summary,
 )
-from specviz.bench.measuring import SharedWork, allocated_bytes, measure, reference_of
+from specviz.bench.measuring import SharedWork, measure, reference_of
 from specviz.bench.report import report
 from specviz.cli.main import main
 from specviz.util.files import save_measured
@@ -379,18 +378,6 @@ def test_memory_is_that_of_the_weights_and_the_run(
     assert memory["inplace", "model", 2] < memory["exspec:window=4", "model", 2]
     # K/V of the draft and its weights are what lookup does without.
     assert memory["inplace", "lookup", 3] < memory["inplace", "model", 3] - weights["draft"]
-
-
-def test_on_cuda_what_the_allocator_keeps_for_later_is_no_memory_of_a_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Allocated bytes count, from where the run began. Reserved ones are those of earlier runs."""
-    held = {"memory_allocated": 4e6, "max_memory_allocated": 9e6}
-    held |= {"memory_reserved": 70e6, "max_memory_reserved": 80e6}
-    for name, size in held.items():
-        monkeypatch.setattr(torch.cuda, name, lambda *_, size=size: size)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda *_: None)
-    assert allocated_bytes([0], lambda: None) == 9e6 - 4e6
 
 
 @pytest.mark.slow
