@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from bench_rows import HOSTILE, row
 from conftest import make_pair, make_prompts
 
@@ -25,7 +26,7 @@ from specviz.bench.equal_work import (
     method_of,
     summary,
 )
-from specviz.bench.measuring import SharedWork, measure, reference_of
+from specviz.bench.measuring import SharedWork, allocated_bytes, measure, reference_of
 from specviz.bench.report import report
 from specviz.cli.main import main
 from specviz.util.files import save_measured
@@ -378,6 +379,36 @@ def test_memory_is_that_of_the_weights_and_the_run(
     assert memory["inplace", "model", 2] < memory["exspec:window=4", "model", 2]
     # K/V of the draft and its weights are what lookup does without.
     assert memory["inplace", "lookup", 3] < memory["inplace", "model", 3] - weights["draft"]
+
+
+class Allocator:
+    """Of a GPU: what it has taken from the device it keeps, and gives out again."""
+
+    def __init__(self) -> None:
+        self.now = self.most = {"allocated": 3, "reserved": 3}
+
+    def run(self, size: int) -> None:
+        held = self.now["allocated"] + size
+        self.now = self.now | {"reserved": max(self.now["reserved"], held)}
+        self.most = {name: max(self.most[name], held, self.now[name]) for name in self.now}
+
+    def reset(self, *_: object) -> None:
+        self.most = dict(self.now)
+
+
+@pytest.mark.parametrize("before", [[], [40]])
+def test_on_cuda_what_the_allocator_keeps_is_no_memory_of_a_run(
+    before: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same run, first and after a larger one, takes the same memory."""
+    gpu = Allocator()
+    for kind in ("allocated", "reserved"):
+        monkeypatch.setattr(torch.cuda, f"memory_{kind}", lambda *_, k=kind: gpu.now[k])
+        monkeypatch.setattr(torch.cuda, f"max_memory_{kind}", lambda *_, k=kind: gpu.most[k])
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", gpu.reset)
+    for size in before:
+        gpu.run(size)
+    assert allocated_bytes([0], lambda: gpu.run(5)) == 5
 
 
 @pytest.mark.slow
