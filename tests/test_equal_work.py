@@ -381,16 +381,34 @@ def test_memory_is_that_of_the_weights_and_the_run(
     assert memory["inplace", "lookup", 3] < memory["inplace", "model", 3] - weights["draft"]
 
 
-def test_on_cuda_what_the_allocator_keeps_for_later_is_no_memory_of_a_run(
-    monkeypatch: pytest.MonkeyPatch,
+class Allocator:
+    """Of a GPU: what it has taken from the device it keeps, and gives out again."""
+
+    def __init__(self) -> None:
+        self.now = self.most = {"allocated": 3, "reserved": 3}
+
+    def run(self, size: int) -> None:
+        held = self.now["allocated"] + size
+        self.now = self.now | {"reserved": max(self.now["reserved"], held)}
+        self.most = {name: max(self.most[name], held, self.now[name]) for name in self.now}
+
+    def reset(self, *_: object) -> None:
+        self.most = dict(self.now)
+
+
+@pytest.mark.parametrize("before", [[], [40]])
+def test_on_cuda_what_the_allocator_keeps_is_no_memory_of_a_run(
+    before: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Allocated bytes count, from where the run began. Reserved ones are those of earlier runs."""
-    held = {"memory_allocated": 4e6, "max_memory_allocated": 9e6}
-    held |= {"memory_reserved": 70e6, "max_memory_reserved": 80e6}
-    for name, size in held.items():
-        monkeypatch.setattr(torch.cuda, name, lambda *_, size=size: size)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda *_: None)
-    assert allocated_bytes([0], lambda: None) == 9e6 - 4e6
+    """The same run, first and after a larger one, takes the same memory."""
+    gpu = Allocator()
+    for kind in ("allocated", "reserved"):
+        monkeypatch.setattr(torch.cuda, f"memory_{kind}", lambda *_, k=kind: gpu.now[k])
+        monkeypatch.setattr(torch.cuda, f"max_memory_{kind}", lambda *_, k=kind: gpu.most[k])
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", gpu.reset)
+    for size in before:
+        gpu.run(size)
+    assert allocated_bytes([0], lambda: gpu.run(5)) == 5
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from test_memory import make_pair
 from test_memory import make_prompts as make_long_prompts
+from transformers import LlamaModel
 
 import specviz as sv
 from specviz.costs.ceilings import Ceilings
@@ -174,6 +175,38 @@ def test_k_v_that_is_not_kept_is_paid_for_in_reading() -> None:
     lost = [speed(prompt, keeps_draft=False) / speed(prompt) for prompt in (100, 400, 1600)]
     assert lost == sorted(lost, reverse=True), "the longer the text, the more is read again"
     assert speed(prefill_tokens=16) < speed(prefill_tokens=64) < speed()
+
+
+def test_a_drafter_without_kv_reads_its_texts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same texts take many more tokens in the draft's forwards."""
+    pair = make_tiny_pair("llama")
+    read: list[int] = []
+    forward = LlamaModel.forward
+
+    def counted(self: LlamaModel, input_ids: torch.Tensor, **more: Any) -> Any:
+        if self is pair.draft.model:
+            read.append(input_ids.numel())
+        return forward(self, input_ids, **more)
+
+    monkeypatch.setattr(LlamaModel, "forward", counted)
+    found = {}
+    for keep_cache in (True, False):
+        read.clear()
+        drafter = sv.drafter("model", keep_cache=keep_cache)
+        result = generate(pair, make_long_prompts(30), drafter=drafter, max_new_tokens=6)
+        found[keep_cache] = result.tokens, sum(read)
+    assert found[True][0] == found[False][0]
+    assert found[False][1] > 1.5 * found[True][1]
+
+
+def test_decoding_without_drafts_fills_the_budget_of_a_draft_with_rows() -> None:
+    """Its memory holds no weights that it does not use."""
+    prompts = make_long_prompts(60)
+    run = {"strategy": "autoregressive", "batch_size": 6, "max_new_tokens": 6}
+    most = sv.plan("1GB", PAIR, prompts, **run)
+    assert most.weight_bytes == sum(p.nbytes for p in PAIR.target.parameters())
+    least = sv.plan("1GB", PAIR, prompts, batch_size=1, max_new_tokens=6).least_bytes
+    assert sv.plan(least, PAIR, prompts, **run).options["batch_size"] > 1
 
 
 def test_levers_that_are_set_stay() -> None:

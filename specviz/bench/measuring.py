@@ -133,13 +133,12 @@ def reference_of(pair: Pair, prompts: Sequence[Sequence[int]], max_new_tokens: i
 def warm_up(work: SharedWork, cell: Cell) -> float | str | None:
     """Run the longest prompts, as many as are in flight at once.
 
-    After it libraries are loaded and kernels chosen.
-    CUDA graphs belong to a run and are captured in each: `round_ms` excludes that, `seconds` does
-    not. A cell that cannot run fails when it is measured, not here.
+    After it libraries are loaded and kernels chosen. CUDA graphs belong to a run and are captured
+    in each: `round_ms` excludes that, `seconds` does not.
 
     Returns:
-        the most memory that they held at once, in MB; None where it is not measured, as for
-        compiled methods, see `memory_mb`. If it failed, why.
+        what `memory_mb` returns; None for compiled methods. If it failed, why: a cell that cannot
+        run fails when it is measured, not here.
     """
     try:
         # A compiled method runs on all prompts: every new shape takes seconds to compile. What is

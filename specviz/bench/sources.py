@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
@@ -72,10 +73,7 @@ class StoredPair:
 
 @dataclass(frozen=True)
 class ShapePair:
-    """A published pair's configurations with random weights and prompts, without a download.
-
-    It shows what a round costs.
-    """
+    """A published pair's configurations with random weights: what a round costs, no download."""
 
     name: str
 
@@ -128,11 +126,10 @@ def random_model(
 ) -> PreTrainedModel:
     """Return a causal LM of this configuration, `model_type` included, with random weights.
 
-    With plain random weights the two best logits are closer than bfloat16 can tell apart, so that
-    no text could be compared. Here the embedding is as large as what the layers add to it, and a
-    separate output embedding is the same table shifted by one: after a token comes the next id, or
-    the same id with tied embeddings, by a clear margin. What a forward costs does not depend on
-    that. A mistake in attention would hardly change such a text, so other models test equality.
+    With plain random weights the two best logits are closer than bfloat16 can tell apart. Here the
+    embedding is as large as what the layers add to it, and a separate output embedding is the same
+    table shifted by one: after a token comes the next id, or the same id with tied embeddings, by a
+    clear margin. A mistake in attention would hardly change such a text.
     """
     settings = AutoConfig.for_model(
         **config, bos_token_id=None, eos_token_id=None, pad_token_id=None
@@ -315,12 +312,10 @@ class HfAssisted(Baseline):
 def _generated(pair: Pair, prompts: Prompts, max_new_tokens: int, **options: Any) -> Written:
     eos = pair.eos_token_ids
     padding = eos[0] if eos else 0  # masked, so that any id does
-    longest = max(map(len, prompts))
-    ids = torch.full((len(prompts), longest), padding, device=pair.device)  # (B, T)
-    mask = torch.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        ids[row, longest - len(prompt) :] = torch.tensor(prompt, device=pair.device)
-        mask[row, longest - len(prompt) :] = 1
+    rows = [torch.tensor(prompt, device=pair.device) for prompt in prompts]
+    left: dict[str, Any] = {"batch_first": True, "padding_side": "left"}
+    ids = pad_sequence(rows, padding_value=padding, **left)  # (B, T)
+    mask = pad_sequence([torch.ones_like(row) for row in rows], **left)
     forwards: list[None] = []
     hook = pair.target.register_forward_pre_hook(lambda *_: forwards.append(None))
     try:
@@ -335,7 +330,7 @@ def _generated(pair: Pair, prompts: Prompts, max_new_tokens: int, **options: Any
     finally:
         hook.remove()
     # Assisted generation may write a few tokens too many, and a batch pads rows that have ended.
-    new = written[:, longest : longest + max_new_tokens].tolist()
+    new = written[:, ids.shape[1] : ids.shape[1] + max_new_tokens].tolist()
     tokens = [cut(row, eos) for row in new]
     # Rows that have ended stay in the batch.
     return Written(tokens, len(forwards), len(forwards) * len(prompts))
