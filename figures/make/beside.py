@@ -97,7 +97,7 @@ def main() -> None:
     lines = []
     for case in CASES:
         lines.append(compare(checkouts, *case, arguments.turns))
-        print(lines[-1])
+        sys.stdout.write(f"{lines[-1]}\n")
     for checkout in checkouts:
         checkout.communicate()
     settings = {"older": revision, "prompts": PROMPTS, "max_new_tokens": NEW_TOKENS}
