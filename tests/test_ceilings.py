@@ -39,21 +39,6 @@ def test_everything_is_measured(measured: tuple[pd.DataFrame, dict[str, object]]
     assert (conditions["device"], conditions["threads"]) == ("cpu", torch.get_num_threads())
 
 
-def test_a_stall_spoils_no_median(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that goes on by 2 ms a run, and by a second in every ninth."""
-    runs, now = [0], [0.0]
-
-    def run() -> None:
-        runs[0] += 1
-        now[0] += 1.0 if runs[0] % 9 == 0 else 0.002
-
-    monkeypatch.setattr(measuring, "perf_counter", lambda: now[0])
-    task = measuring.Task({"quantity": "launch"}, run, 6.0, "kernels/s")
-    found = measuring.timed(task, 0.01, torch.device("cpu"))
-    assert (found["seconds"], found["rate"]) == (pytest.approx(0.002), pytest.approx(3000))
-    assert found["seconds_high"] == pytest.approx(1)
-
-
 def test_the_file_is_read_back(
     measured: tuple[pd.DataFrame, dict[str, object]], tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from specviz.engine.run import make_run
 from specviz.generation.lanes import collect_lanes, make_lanes_result
 from specviz.generation.timeline import bubble_share
 from specviz.record.schema import PHASES, Array
-from specviz.simulation import Acceptance, Costs, Policy, Workload, simulate
+from specviz.simulation import Acceptance, Costs, Policy, Workload, compare
 
 DRAFTING = PHASES.index("draft") + 1  # phases up to the drafts; the others verify
 Results = Mapping[str, Sequence[sv.Result]]
@@ -44,25 +44,32 @@ def overlap(
     run = {"strategy": "inplace", "num_draft_tokens": 5, "max_new_tokens": 64, "compile": compile}
     about = measured_on(pair, **run, prompts=limit, repetitions=repetitions)
     kept = Kept("overlap", about)
-    entries = []
-    for size in batch_sizes:
-        entry = kept.get(size, lambda size=size: at_size(pair, prompts, size, run, repetitions))
-        entries.append({"batch_size": size, **entry})
+    at_size = partial(measure, pair, prompts, run, repetitions)
+    entries = [{"batch_size": b, **kept.get(b, partial(at_size, b))} for b in batch_sizes]
     kept.done()
     return pd.DataFrame(entries), about
 
 
-def at_size(
-    pair: sv.Pair, prompts: Sequence[str], size: int, run: Mapping[str, Any], repetitions: int
+def measure(
+    pair: sv.Pair, prompts: Sequence[str], run: Mapping[str, Any], repetitions: int, size: int
 ) -> dict[str, float]:
     """Measure all ways at one B, a run of each in every repetition."""
     decode = partial(sv.generate, pair, prompts, progress=False, **run)
     threads = torch.get_num_threads()  # not the number that a run chooses: devices are equal
+    half = max(1, threads // 2)
+
+    def in_turns() -> sv.Result:
+        """Decode in two lanes of which none runs while the other does."""
+        options = Options(batch_size=size, lanes=2, num_threads=half, **run)
+        made = make_run(pair, prompts, options)
+        quiet = {"record": False, "partial": False, "progress": False}
+        return make_lanes_result(made, collect_lanes(made, turn=Alternate(), **quiet))
+
     ways: dict[str, Callable[[], sv.Result]] = {
         "two": partial(decode, batch_size=size, lanes=2),
         "one": partial(decode, batch_size=size, num_threads=threads),
-        "turns": partial(in_turns, pair, prompts, size, run),
-        "half": partial(decode, batch_size=size // 2, num_threads=max(1, threads // 2)),
+        "turns": in_turns,
+        "half": partial(decode, batch_size=size // 2, num_threads=half),
     }
     results: dict[str, list[sv.Result]] = {name: [] for name in ways}
     for repetition in range(repetitions + 1):
@@ -74,31 +81,16 @@ def at_size(
     return {**times(results), **gains(results), "simulated_gain": simulated(traces, size)}
 
 
-def in_turns(pair: sv.Pair, prompts: Sequence[str], size: int, run: Mapping[str, Any]) -> sv.Result:
-    """Decode in two lanes of which none runs while the other does."""
-    threads = max(1, torch.get_num_threads() // 2)
-    made = make_run(pair, prompts, Options(batch_size=size, lanes=2, num_threads=threads, **run))
-    found = collect_lanes(made, record=False, partial=False, progress=False, turn=Alternate())
-    return make_lanes_result(made, found)
-
-
 def times(results: Results) -> dict[str, float]:
     """Return the milliseconds of steady rounds, and what follows from them."""
     apart = np.concatenate([sides(lane) for each in results["turns"] for lane in each.lanes])
     draft_ms, verify_ms = np.median(apart, 0)
-    alone = np.concatenate([sides(each) for each in results["one"]])
-    one_lane_ms = np.median(alone.sum(1))
-    step_ms = np.median(np.concatenate([steps(each) for each in results["two"]]))
     ideal_ms = max(draft_ms, verify_ms)
-    return {
-        "draft_ms": draft_ms,
-        "verify_ms": verify_ms,
-        "ideal_ms": ideal_ms,
-        "step_ms": step_ms,
-        "efficiency": ideal_ms / step_ms,
-        "one_lane_ms": one_lane_ms,
-        "predicted_gain": one_lane_ms / (2 * ideal_ms),
-    }
+    step_ms = np.median(np.concatenate([steps(each) for each in results["two"]]))
+    one_lane_ms = np.median(np.concatenate([sides(each).sum(1) for each in results["one"]]))
+    found = {"draft_ms": draft_ms, "verify_ms": verify_ms, "ideal_ms": ideal_ms}
+    found |= {"step_ms": step_ms, "efficiency": ideal_ms / step_ms, "one_lane_ms": one_lane_ms}
+    return found | {"predicted_gain": one_lane_ms / (2 * ideal_ms)}
 
 
 def steady(lane: sv.Result) -> Array:
@@ -122,10 +114,8 @@ def steps(result: sv.Result) -> Array:
     """Return the ms between verifications that follow each other, where both are steady."""
     parts = []
     for number, lane in enumerate(result.lanes):
-        is_steady = np.zeros(len(lane.spans_ms), bool)
-        is_steady[steady(lane)] = True
-        begins = lane.spans_ms[:, DRAFTING, 0]
-        parts.append(pd.DataFrame({"begin": begins, "lane": number, "steady": is_steady}))
+        part = pd.DataFrame({"begin": lane.spans_ms[:, DRAFTING, 0], "lane": number})
+        parts.append(part.assign(steady=part.index.isin(steady(lane))))
     order = pd.concat(parts).sort_values("begin")
     both = order["steady"] & order["steady"].shift(fill_value=False)
     alternates = order["lane"] != order["lane"].shift()
@@ -169,13 +159,9 @@ def simulated(traces: Sequence[sv.Trace], size: int) -> float:
     """Return the gain in tokens a second of a simulated queue at the costs of recorded runs."""
     costs = Costs.measured(traces)
     lengths = np.diff(traces[0].requests["prompt_offsets"]).tolist()
-    acceptance = Acceptance.measured(traces[:1])
-    workload = Workload.drawn(256, lengths, 64, acceptance, replicas=4)
-    speeds = []
-    for is_overlapping in (True, False):
-        policy = Policy("inplace", size, 5, overlap=is_overlapping)
-        speeds.append(simulate(workload, policy, costs).summary()["tokens_per_s"].iloc[0])
-    return float(speeds[0] / speeds[1])
+    workload = Workload.drawn(256, lengths, 64, Acceptance.measured(traces[:1]), replicas=4)
+    policies = [Policy("inplace", size, 5, overlap=overlap) for overlap in (False, True)]
+    return float(compare(workload, policies, costs)["ratio"][1])
 
 
 TABLES = {

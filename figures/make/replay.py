@@ -100,28 +100,25 @@ def draft_everywhere(
     # Of each round in turn, text by text: the tokens, the parents and the scores of its drafts.
     notes = [note for number in range(len(result.tokens)) for note in noting.notes[number]]
     tokens, parents, scores = (np.stack(part) for part in zip(*notes, strict=True))
-    offsets = np.cumsum([0, *map(len, result.tokens)])
     following = []
     for text in result.tokens:
         ended = np.concatenate([np.array(text), np.full(nodes, -1)])  # no draft is -1
         following.append(np.lib.stride_tricks.sliding_window_view(ended, nodes)[: len(text)])
-    return Drafts(offsets, scores, _reached(tokens, parents, np.concatenate(following))), result
+    reached = _reached(tokens, parents, np.concatenate(following))
+    return Drafts(np.cumsum([0, *map(len, result.tokens)]), scores, reached), result
 
 
 def _reached(tokens: Array, parents: Array, following: Array) -> Array:
     """Return how many drafts are accepted of the first 0..M of trees (N, M), (N, M+1)."""
-    positions, width = tokens.shape
-    at = np.arange(positions)
-    depth = np.zeros((positions, width), np.int64)  # 0 next to the root
-    is_right = np.zeros((positions, width), bool)
-    for j in range(width):
-        parent = parents[:, j]
-        is_first = parent < 0
-        depth[:, j] = np.where(is_first, 0, depth[at, parent] + 1)
-        on_text = is_first | is_right[at, parent]
+    at = np.arange(len(tokens))
+    depth = np.zeros(tokens.shape, np.int64)  # 0 next to the root
+    is_right = np.zeros(tokens.shape, bool)
+    for j, parent in enumerate(parents.T):
+        depth[:, j] = np.where(parent < 0, 0, depth[at, parent] + 1)
+        on_text = (parent < 0) | is_right[at, parent]
         is_right[:, j] = on_text & (tokens[:, j] == following[at, depth[:, j]])
     # What is right lies on one branch, and a parent stands before its children.
-    return np.concatenate([np.zeros((positions, 1), np.int64), is_right.cumsum(1)], 1)
+    return np.pad(is_right.cumsum(1), ((0, 0), (1, 0)))
 
 
 def replay(
@@ -189,17 +186,12 @@ def resampled(
         rate: of queues (L, Q), (L,).
     """
     order = np.random.default_rng(seed).permutation(queue * table.count) % table.count
-
-    def of(texts: Array, axis: int = -1) -> Array:
-        found = rate(np.atleast_2d(texts)[:, order])
-        return found if texts.ndim > 1 else found[0]
-
     every = np.arange(table.count)
     drawn = bootstrap(
-        (every,), of, vectorized=True, n_resamples=samples, method="percentile",
-        rng=np.random.default_rng(seed),
+        (every,), lambda texts, axis: rate(texts[:, order]), vectorized=True,
+        n_resamples=samples, method="percentile", rng=np.random.default_rng(seed),
     )  # fmt: skip
-    return float(of(every)), drawn.bootstrap_distribution
+    return float(rate(every[None, order])[0]), drawn.bootstrap_distribution
 
 
 def interval(values: Array) -> tuple[float, float]:

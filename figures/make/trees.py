@@ -5,8 +5,10 @@ What is fitted is fitted to one half of the texts and measured on the other, bot
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,31 +31,6 @@ BATCH = 32
 Ranks = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Contender:
-    """A way to choose drafts, and what it chooses from. growth: None for a static tree."""
-
-    drafts: str
-    growth: tuple[int, int, int] | None
-    over_batch: bool
-    calibrated: bool
-    table: Drafts
-
-    def described(self, nodes: int) -> dict[str, object]:
-        """Return what stands in the table. Of N drafts of a row, none is deeper than N."""
-        depth, width, children = self.growth or (None, None, None)
-        forwards = depth
-        if depth is not None and not self.over_batch:
-            forwards = min(nodes, depth)
-        names = {
-            "drafts": self.drafts,
-            "over_batch": self.over_batch,
-            "calibrated": self.calibrated,
-        }
-        shape = {"depth": depth, "width": width, "children": children}
-        return {"nodes": nodes, **names, **shape, "draft_forwards": forwards}
-
-
 def trees(nodes: Sequence[int], samples: int, limit: int | None, max_new_tokens: int) -> Measured:
     """Return one entry for each policy and N, the drafts verified of a row on average.
 
@@ -65,66 +42,80 @@ def trees(nodes: Sequence[int], samples: int, limit: int | None, max_new_tokens:
     contenders = list(contend(pair, prompts, max(nodes), max_new_tokens))
     entries = []
     for count in nodes:
-        baseline = None
-        for each in contenders:
-            if count <= each.table.nodes:
-                rates = partial(tokens_per_round, each, nodes=count)
-                rate, drawn = resampled(each.table, QUEUE, samples, 0, rates)
-                if baseline is None:
-                    baseline = rate, drawn
-                low, high = interval(drawn)
-                gain_low, gain_high = interval(100 * (drawn / baseline[1] - 1))
-                found = {"tokens_per_round": rate, "low": low, "high": high}
-                found |= {"gain_percent": 100 * (rate / baseline[0] - 1)}
-                found |= {"gain_low": gain_low, "gain_high": gain_high}
-                entries.append(each.described(count) | found)
+        chain = None
+        for policy, table in contenders:
+            if count > table.nodes:
+                continue
+            over_batch, depth = policy["over_batch"], policy["depth"]
+            rates = partial(tokens_per_round, table, nodes=count, over_batch=over_batch)
+            rate, drawn = resampled(table, QUEUE, samples, 0, rates)
+            chain = chain or (rate, drawn)
+            # Of N drafts of a row, none is deeper than N.
+            forwards = depth if over_batch or depth is None else min(count, depth)
+            entry = {"nodes": count, **policy, "draft_forwards": forwards}
+            low, high = interval(drawn)
+            entry |= {"tokens_per_round": rate, "low": low, "high": high}
+            low, high = interval(100 * (drawn / chain[1] - 1))
+            entry["gain_percent"] = 100 * (rate / chain[0] - 1)
+            entries.append(entry | {"gain_low": low, "gain_high": high})
     sizes = {"batch_size": BATCH, "max_new_tokens": max_new_tokens, "samples": samples, "seed": 0}
     return pd.DataFrame(entries), measured_on(pair, prompts=len(prompts), **sizes)
 
 
 def contend(
     pair: sv.Pair, prompts: Sequence[str], nodes: int, max_new_tokens: int
-) -> Iterator[Contender]:
-    """Yield all that is compared, the chain of each row first."""
+) -> Iterator[tuple[dict[str, Any], Drafts]]:
+    """Yield all policies with the drafts that they choose from, the chain of each row first."""
     run = {"batch_size": BATCH, "max_new_tokens": max_new_tokens}
+    both = halves(len(prompts))
 
     def grown(drafter: TreeDrafter, **changes: object) -> Drafts:
         kept = min(drafter.grown(), MOST_NODES)
         return draft_everywhere(pair, prompts, drafter, kept, **{**run, **changes})[0]
 
     ranked = grown(TreeDrafter(1, 1, RANKS))
-    curves = [fit_curves(ranked.texts(half)) for half in halves(len(prompts))[::-1]]
+    curves = [fit_curves(ranked.texts(half)) for half in both[::-1]]
     depth = min(nodes + BEYOND, MOST_NODES)
     chain = grown(TreeDrafter(depth, 1, 1))
     parts = []
-    for half, fitted in zip(halves(len(prompts)), curves, strict=True):
+    for half, fitted in zip(both, curves, strict=True):
         part = chain.texts(half)
         log_q = np.diff(part.scores, prepend=0, axis=1).clip(max=0)
-        chances = calibrate(torch.from_numpy(log_q)[:, :, None], fitted)
-        parts.append(replace(part, scores=chances[:, :, 0].cumsum(1).numpy()))
-    yield Contender("chain", (depth, 1, 1), False, False, chain)
-    yield Contender("chain", (depth, 1, 1), True, False, chain)
-    yield Contender("chain", (depth, 1, 1), True, True, join_halves(parts))
-    yield Contender("static tree", None, False, False, fit_static(ranked, nodes))
+        chances = calibrate(torch.from_numpy(log_q)[:, :, None], fitted)[:, :, 0]
+        parts.append(replace(part, scores=chances.cumsum(1).numpy()))
+    yield policy("chain", (depth, 1, 1)), chain
+    yield policy("chain", (depth, 1, 1), over_batch=True), chain
+    yield policy("chain", (depth, 1, 1), over_batch=True, calibrated=True), join_halves(parts)
+    yield policy("static tree", (None, None, None)), fit_static(ranked, nodes)
     for growth in GROWTHS:
         raw = grown(TreeDrafter(*growth))
         parts = []
-        for half, fitted in zip(halves(len(prompts)), curves, strict=True):
+        for half, fitted in zip(both, curves, strict=True):
             # The others stay in the list: what is sampled depends on a prompt's place in it.
             budgets = np.ones(len(prompts), int)
             budgets[half] = max_new_tokens
             drafter = TreeDrafter(*growth, calibration=fitted)
             parts.append(grown(drafter, max_new_tokens=budgets.tolist()).texts(half))
-        for is_calibrated, table in ((False, raw), (True, join_halves(parts))):
-            yield Contender("tree", growth, False, is_calibrated, table)
-            yield Contender("tree", growth, True, is_calibrated, table)
+        tables = {False: raw, True: join_halves(parts)}
+        for calibrated, over_batch in product(tables, (False, True)):
+            yield policy("tree", growth, over_batch, calibrated), tables[calibrated]
 
 
-def tokens_per_round(contender: Contender, queues: Array, nodes: int) -> Array:
+def policy(
+    drafts: str,
+    growth: tuple[int | None, int | None, int | None],
+    over_batch: bool = False,
+    calibrated: bool = False,
+) -> dict[str, Any]:
+    """Return how drafts are made and chosen, as it stands in the table."""
+    shape = dict(zip(("depth", "width", "children"), growth, strict=True))
+    return {"drafts": drafts, "over_batch": over_batch, "calibrated": calibrated, **shape}
+
+
+def tokens_per_round(table: Drafts, queues: Array, nodes: int, over_batch: bool) -> Array:
     """Return a row's tokens a round in each queue, over rounds with a full batch."""
     tokens, rows = np.zeros(len(queues)), np.zeros(len(queues))
-    rounds = replay(contender.table, queues, nodes, BATCH, over_batch=contender.over_batch)
-    for texts, _, gained in rounds:
+    for texts, _, gained in replay(table, queues, nodes, BATCH, over_batch=over_batch):
         is_full = (texts >= 0).all(1)
         if not is_full.any():
             break
@@ -135,11 +126,12 @@ def tokens_per_round(contender: Contender, queues: Array, nodes: int) -> Array:
 
 def join_halves(parts: Sequence[Drafts]) -> Drafts:
     """Return the table of all texts, given those of the two halves."""
-    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
-    scores = np.concatenate([part.scores for part in parts])
-    reached = np.concatenate([part.reached for part in parts])
-    joined = Drafts(np.cumsum([0, *lengths]), scores, reached)
-    return joined.texts(np.concatenate(halves(len(lengths))).argsort())
+    offsets = np.cumsum([0, *np.concatenate([np.diff(part.offsets) for part in parts])])
+    scores, reached = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("scores", "reached")
+    )
+    joined = Drafts(offsets, scores, reached)
+    return joined.texts(np.concatenate(halves(joined.count)).argsort())
 
 
 def fit_static(ranked: Drafts, nodes: int) -> Drafts:
@@ -150,9 +142,10 @@ def fit_static(ranked: Drafts, nodes: int) -> Drafts:
     both = halves(ranked.count)
     orders = [fit_paths(rank_paths(ranked.texts(half), nodes), nodes) for half in both[::-1]]
     nodes = min(map(len, orders))
-    parts = []
-    for half, order in zip(both, orders, strict=True):
-        parts.append(static_table(ranked.texts(half), order[:nodes]))
+    parts = [
+        static_table(ranked.texts(half), order[:nodes])
+        for half, order in zip(both, orders, strict=True)
+    ]
     return join_halves(parts)
 
 
@@ -164,10 +157,9 @@ def rank_paths(ranked: Drafts, depth: int) -> list[Ranks]:
     first = ranked.reached[:, 1:].argmax(1)
     ranks = np.where(ranked.reached[:, -1] > 0, first, -1)
     paths = []
-    for begin, end in zip(ranked.offsets[:-1], ranked.offsets[1:], strict=True):
-        of_text = ranks[begin:end].tolist()
+    for of_text in np.split(ranks, ranked.offsets[1:-1]):
         for place in range(len(of_text)):
-            path = of_text[place : place + depth]
+            path = of_text[place : place + depth].tolist()
             paths.append(tuple(path[: path.index(-1)] if -1 in path else path))
     return paths
 
@@ -177,9 +169,7 @@ def fit_paths(observed: Sequence[Ranks], nodes: int) -> list[Ranks]:
 
     They are those of a tree: a path is never more frequent than the one that it continues.
     """
-    counts: Counter[Ranks] = Counter()
-    for path in observed:
-        counts.update(path[:length] for length in range(1, len(path) + 1))
+    counts = Counter(path[:length] for path in observed for length in range(1, len(path) + 1))
     return sorted(counts, key=lambda path: (-counts[path], len(path), path))[:nodes]
 
 
@@ -187,46 +177,48 @@ def static_table(ranked: Drafts, order: Sequence[Ranks]) -> Drafts:
     """Return the table of trees with these paths, in this order."""
     numbers = {path: j for j, path in enumerate(order)}
     paths = rank_paths(ranked, max(map(len, order)))
-    is_right = np.zeros((len(paths), len(order)), np.int64)
+    is_right = np.zeros((len(paths), len(order) + 1), np.int64)  # of no draft, and of each
     for position, path in enumerate(paths):
         for length in range(1, len(path) + 1):
             if path[:length] in numbers:
-                is_right[position, numbers[path[:length]]] = 1
-    reached = np.concatenate([np.zeros((len(paths), 1), np.int64), is_right.cumsum(1)], 1)
-    return Drafts(ranked.offsets, np.zeros(is_right.shape), reached)
+                is_right[position, numbers[path[:length]] + 1] = 1
+    return Drafts(ranked.offsets, np.zeros((len(paths), len(order))), is_right.cumsum(1))
 
 
 def moves(limit: int, max_new_tokens: int) -> Measured:
     """Count the K/V slots that each strategy moves within rows, with trees and with chains."""
     pair = sv.load_pair()
+    prompts = sv.load_prompts(limit=limit)
     run = {"num_draft_tokens": 6, "batch_size": 8, "max_new_tokens": max_new_tokens}
+    strategies = ("inplace", "masking", "eqspec", "exspec", "rollback")
+    drafters = {"chain": ModelDrafter(), "tree": TreeDrafter(6, 3, 3)}
     entries = []
-    for strategy in ("inplace", "masking", "eqspec", "exspec", "rollback"):
-        for name, drafter in (("chain", ModelDrafter()), ("tree", TreeDrafter(6, 3, 3))):
-            result = sv.generate(
-                pair, sv.load_prompts(limit=limit), strategy=strategy, drafter=drafter,
-                record=True, progress=False, **run,
-            )  # fmt: skip
-            moved, rows, feeds = result.trace.moves, result.trace.rows, result.trace.feeds
-            # Between rows, K/V moves because some leave, which has to do with no tree.
-            length = moved["length"] * (moved["from_row"] == moved["to_row"])
-            slots = np.bincount(moved["model"], weights=length, minlength=len(MODELS))
-            written = rows["gained"].sum()
-            is_target = feeds["model"] == MODELS.index("target")
-            entry = {"strategy": strategy, "drafts": name}
-            entry["tokens_per_round"] = written / (rows["gained"] > 0).sum()
-            entry["target_slots"] = feeds["slot"][is_target].max() + 1
-            for model, each in zip(MODELS, slots, strict=True):
-                entry[f"{model}_slots_per_token"] = each / written
-            entries.append(entry)
+    for strategy, (name, drafter) in product(strategies, drafters.items()):
+        how = {"strategy": strategy, "drafter": drafter, "record": True, "progress": False}
+        trace = sv.generate(pair, prompts, **how, **run).trace
+        moved, rows, feeds = trace.moves, trace.rows, trace.feeds
+        # Between rows, K/V moves because some leave, which has to do with no tree.
+        length = moved["length"] * (moved["from_row"] == moved["to_row"])
+        slots = np.bincount(moved["model"], weights=length, minlength=len(MODELS))
+        written = rows["gained"].sum()
+        is_target = feeds["model"] == MODELS.index("target")
+        entry = {
+            "strategy": strategy,
+            "drafts": name,
+            "tokens_per_round": written / (rows["gained"] > 0).sum(),
+            "target_slots": feeds["slot"][is_target].max() + 1,
+        }
+        for model, each in zip(MODELS, slots, strict=True):
+            entry[f"{model}_slots_per_token"] = each / written
+        entries.append(entry)
     return pd.DataFrame(entries), measured_on(pair, prompts=limit, **run)
 
 
-def measure(kind: str, limit: int | None, max_new_tokens: int, **sizes: object) -> Measured:
+def measure(kind: str, **sizes: Any) -> Measured:
     """Return one of the two tables."""
     if kind == "moves":
-        return moves(limit, max_new_tokens)
-    return trees(limit=limit, max_new_tokens=max_new_tokens, **{**FULL, **sizes})
+        return moves(sizes["limit"], sizes["max_new_tokens"])
+    return trees(**{**FULL, **sizes})
 
 
 FULL = {"nodes": (1, 2, 4, 6, 8, 12, 16), "samples": 60}
