@@ -146,12 +146,6 @@ def test_the_command_runs_on_the_cluster_at_an_address(tmp_path: Path) -> None:
     assert "| `inplace` | " in run.stdout
 
 
-@pytest.mark.parametrize("name", ["gpus", "cpus"])
-def test_numbers_that_are_none(name: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name} must be an int >= 1, got 0; "):
-        OnRay(**{name: 0})
-
-
 def test_ray_hands_out_gpus_itself() -> None:
     said = r"^device='cuda:1' names one GPU, but Ray assigns them; pass device='cuda'"
     with pytest.raises(ValueError, match=said):

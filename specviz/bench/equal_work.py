@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from specviz.bench.table import VERSIONS, names, sections
+from specviz.bench.table import USED, VERSIONS, names, sections
 from specviz.util.files import as_saved
 
 HOLDS, BROKEN, UNKNOWN, PRICE = "holds", "broken", "unknown", "price"
@@ -43,7 +43,8 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
     """
     found = []
     # Judge the digits that are saved, so that a table is judged alike in memory and from a file.
-    for heading, section in sections(as_saved(table)):
+    columns = [*table, *(name for name in USED if name not in table)]
+    for heading, section in sections(as_saved(table).reindex(columns=columns)):
         section = section.assign(
             name=names(section),
             method=section["strategy"].map(method_of) + " " + section["drafter"].map(method_of),
@@ -175,8 +176,6 @@ def _verified(ours: Side, theirs: Side) -> _Verdict:
     if not (ours.drafts and theirs.drafts):
         return None
     column = "verified_a_round"
-    if column not in ours.section:
-        return UNKNOWN, f"{column} missing"
     both = [
         side.entries.loc[side.entries["tokens_per_s"].notna(), column] for side in (ours, theirs)
     ]

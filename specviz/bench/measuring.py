@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, TypeVar
 
@@ -90,9 +90,8 @@ class ClockedDrafter(SyntheticDrafter):
     @classmethod
     def of(cls, drafter: SyntheticDrafter, clock: Clock, texts: Result) -> "ClockedDrafter":
         """Return the same drafter with a clock and with the texts that are known."""
-        options = {item.name: getattr(drafter, item.name) for item in fields(drafter)}
         known = dict(zip(map(tuple, texts.prompts), texts.tokens, strict=True))
-        return cls(**options, clock=clock, known=known)
+        return cls(**vars(drafter), clock=clock, known=known)
 
     def prepare(self, task: Task, state: State) -> torch.Tensor:
         synchronize(task.pair.device)
