@@ -15,6 +15,9 @@ from specviz.simulation.workload import Workload
 from specviz.util.search import smallest
 
 _SKIP = 0.1  # of the requests: the first ones, which meet an empty server
+_TRIED = (
+    "devices", "load", "tokens_per_s", "latency_p50_s", "latency_s", "busy_share", "enough",
+)  # fmt: skip
 _SAMPLE = 1_000  # requests of a replica that throughput and the latency on a free device come from
 
 
@@ -109,7 +112,7 @@ def size_cluster(
     """
     sample = workload.part(1, _SAMPLE).arriving(None)
     alone = simulate(sample, policy, costs, devices=sample.prompt_tokens.shape[1])
-    alone_s = float(np.percentile(alone.latency_s, 99))
+    alone_s = alone.summary()["latency_p99_s"].item()
     if alone_s > latency_s:
         raise TooSlowError(
             f"latency_s must be at least {alone_s:.4g} s, which 99 % of requests need on a free"
@@ -118,27 +121,15 @@ def size_cluster(
     arriving = workload.arriving(rate, seed)
     tokens_per_s = rate * float(workload.new_tokens.mean())
     capacity = capacity_tokens_per_s(workload, policy, costs)
-    late = slice(int(_SKIP * arriving.arrival_s.shape[1]), None)
-    tried: list[dict[str, object]] = []
+    tried = []
 
     def enough(devices: int) -> bool:
-        found = simulate(arriving, policy, costs, devices=devices, router="shortest_queue")
-        summary = found.summary(_SKIP).iloc[0]
-        load = tokens_per_s / (devices * capacity)
-        reached_s = float(np.percentile(found.latency_s[:, late], 99))
-        is_enough = load < 1 and reached_s <= latency_s
-        tried.append(
-            {
-                "devices": devices,
-                "load": load,
-                "tokens_per_s": summary["tokens_per_s"],
-                "latency_p50_s": summary["latency_p50_s"],
-                "latency_s": reached_s,
-                "busy_share": summary["busy_share"],
-                "enough": is_enough,
-            }
-        )
-        return is_enough
+        served = simulate(arriving, policy, costs, devices=devices, router="shortest_queue")
+        found = served.summary(_SKIP).rename(columns={"latency_p99_s": "latency_s"})
+        found["load"] = tokens_per_s / (devices * capacity)
+        found["enough"] = (found["load"] < 1) & (found["latency_s"] <= latency_s)
+        tried.append(found[list(_TRIED)])
+        return bool(found["enough"].item())
 
     # Fewer devices than carry the load by their capacity need not be tried.
     devices = smallest(enough, int(tokens_per_s / capacity), most)
@@ -147,7 +138,7 @@ def size_cluster(
             f"most must allow enough devices to keep {latency_s} s at rate={rate}, got {most}; pass"
             " more, or a lower rate"
         )
-    table = pd.DataFrame(tried).sort_values("devices", ignore_index=True)
+    table = pd.concat(tried).sort_values("devices", ignore_index=True)
     return Sizing(devices, table)
 
 
