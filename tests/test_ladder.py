@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import generate, make_pair, make_prompts
-from laws import LARGE_K, SMALL_K, Reading, Rung, costs_of, fit_points, rounds_of
+from laws import LARGE_K, SMALL_K, Rung, costs_of, fit_points, rounds_of
 from measure import DATA
 from pair import build_model
 from safetensors.torch import load_file
@@ -45,22 +45,21 @@ def climb(monkeypatch: pytest.MonkeyPatch) -> Any:
     pair = sv.Pair(tiny_target(), tiny_target(1))
     windows = np.random.default_rng(0).integers(3, 40, (24, 16))
     read: list[bytes] = []
-    loss = laws.distillation_from
+    loss = laws.distillation_loss
 
-    def noted(draft: Any, target: Any, batch: Any) -> Any:
-        read.append(batch[0].numpy().tobytes())
-        return loss(draft, target, batch)
+    def noted(draft: Any, target: Any, tokens: Any) -> Any:
+        read.append(tokens.numpy().tobytes())
+        return loss(draft, target, tokens)
 
-    monkeypatch.setattr(laws, "distillation_from", noted)
+    monkeypatch.setattr(laws, "distillation_loss", noted)
 
     def train(folder: Path, size: str, *marks: int) -> list[bytes]:
         read.clear()
         folder.mkdir(exist_ok=True)
         for below, mark in zip((None, *marks), marks, strict=False):
             rung = Rung(size, mark)
-            reading = Reading.of(pair, windows, rung.steps, folder)
             lower = None if below is None else Rung(size, below)
-            laws.train_rung(rung, lower, pair.target, reading, folder)
+            laws.train_rung(rung, lower, pair.target, windows, folder)
         return list(read)
 
     return train

@@ -321,6 +321,7 @@ def test_spread_drafts_are_as_many(rows: int, k: int, extra: int) -> None:
     assert 0 <= min(lengths) <= max(lengths) <= k + extra
 
 
+@pytest.mark.slow
 def test_each_way_to_move_is_timed() -> None:
     table, _ = moves.moves([2, 3], [16], repetitions=1)
     assert (table.filter(like="_ms") > 0).all(axis=None)
@@ -335,6 +336,7 @@ def test_exact_couplings_are_at_no_distance() -> None:
     assert 0 < couplings.distance(pair, make_prompts(), typical, **run) < 1
 
 
+@pytest.mark.slow
 def test_what_loses_the_distribution_is_told_from_what_does_not() -> None:
     table, _ = biases.biases(2)
     assert table["lossless"].tolist() == [True, False, True, False, True, True, False]

@@ -62,7 +62,7 @@ def test_a_smaller_k_accepts_the_same_up_to_it() -> None:
 
 
 def test_workloads_keep_to_what_is_given() -> None:
-    given = Workload.given([3, 9], [2, 5], HALF, arrivals=[0.5, 0.5], replicas=2)
+    given = Workload.given([3, 9], [2, 5], HALF, replicas=2).arriving([0.5, 0.5])
     assert given.prompt_tokens.tolist() == [[3, 9], [3, 9]]
     assert given.arrival_s.tolist() == [[0.5, 0.5], [0.5, 0.5]]
     drawn = Workload.drawn(500, [3, 9], range(1, 4), HALF, arrivals=10.0)

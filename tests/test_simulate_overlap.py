@@ -14,12 +14,6 @@ OVERLAPPING = [replace(policy, overlap=True) for policy in POLICIES]
 each_policy = pytest.mark.parametrize("policy", OVERLAPPING, ids=name_of)
 
 
-def timed(draft: float, verify: float, **more: float) -> Costs:
-    """Costs that no number of rows changes."""
-    none = {"schedule": 0.0, "accept": 0.0, "synchronise": 0.0, "prefill": 0.0, "move": 0.0}
-    return Costs(**(none | {"draft": draft, "verify": verify} | more))
-
-
 def equal_rounds(requests: int, rounds: int, **more: Any) -> Workload:
     """Requests of so many rounds, each of which accepts nothing."""
     none = Acceptance.geometric([1e-9], 2)
@@ -50,16 +44,18 @@ def test_a_step_costs_the_longer_of_the_two(draft, verify):
     """Two lanes of a row and n rounds: 2n steps, and the shorter side before or behind them."""
     rounds = 7
     policy = Policy("inplace", 2, 1, overlap=True)
-    found = simulate(equal_rounds(2, rounds), policy, timed(draft, verify))
+    found = simulate(equal_rounds(2, rounds), policy, Costs(draft=draft, verify=verify))
     steps_s = 2 * rounds * max(draft, verify) + min(draft, verify)
     assert found.finished_s.max() == pytest.approx(steps_s)
-    alone = simulate(equal_rounds(2, rounds), replace(policy, overlap=False), timed(draft, verify))
+    alone = simulate(
+        equal_rounds(2, rounds), replace(policy, overlap=False), Costs(draft=draft, verify=verify)
+    )
     assert alone.finished_s.max() == pytest.approx(rounds * (draft + verify))
 
 
 def test_prompts_are_read_while_nobody_verifies():
     """Prefills of both lanes, one after the other, then drafting and verifying in turns."""
-    costs = timed(2.0, 3.0, prefill=5.0)
+    costs = Costs(draft=2.0, verify=3.0, prefill=5.0)
     found = simulate(equal_rounds(2, 1), Policy("inplace", 2, 1, overlap=True), costs)
     # Lane 0 reads 0-5, drafts to 7, verifies. Lane 1 begins to read when lane 0 has verified.
     assert sorted(found.finished_s.ravel()) == [10.0, 20.0]
@@ -68,15 +64,7 @@ def test_prompts_are_read_while_nobody_verifies():
 def test_splitting_pays_where_the_criterion_says_so():
     """V = v0 + v1 b >= t: two halves beat one batch as soon as v0 < t(2m)."""
     for fixed, gains in ((1e-3, True), (8e-3, False)):
-        costs = Costs(
-            schedule=0.0,
-            draft=4e-3,
-            verify=lambda rows, k, slots, fixed=fixed: fixed + 1e-3 * rows,
-            accept=0.0,
-            synchronise=0.0,
-            prefill=0.0,
-            move=0.0,
-        )
+        costs = Costs(draft=4e-3, verify=lambda rows, k, slots, fixed=fixed: fixed + 1e-3 * rows)
         workload = equal_rounds(64, 20)
         times = []
         for overlap in (False, True):
@@ -94,7 +82,7 @@ def test_a_plan_alternates_as_the_simulated_lanes_do():
     for draft, verify in ((2.0, 3.0), (3.0, 2.0), (0.0, 1.0)):
         table = plan_lanes(draft, verify, 7)
         policy = Policy("inplace", 2, 1, overlap=True)
-        found = simulate(equal_rounds(2, 7), policy, timed(draft, verify))
+        found = simulate(equal_rounds(2, 7), policy, Costs(draft=draft, verify=verify))
         assert table["stop_ms"].max() == pytest.approx(found.finished_s.max())
         ends = table[table["phase"] == "verify"].groupby("lane")["stop_ms"].max()
         assert sorted(ends) == pytest.approx(sorted(found.finished_s.ravel()))

@@ -4,6 +4,7 @@ acceptances, nearly the same with drawn ones.
 
 import functools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,35 +178,27 @@ def test_measured_acceptance_is_that_of_the_run() -> None:
     )
 
 
-def test_what_a_replay_refuses() -> None:
-    plain, other = recorded("autoregressive", 4), recorded("eqspec", 4)
-    for call, begins in (
-        (lambda: Acceptance.measured([plain]), "runs must draft tokens, "),
-        (
-            lambda: Policy.of(other.meta | {"drafter": "tree"}),
-            "drafter='tree' is not simulated; ",
-        ),
-        (
-            lambda: Policy.of(other.meta | {"strategy": "masking"}),
-            "strategy='masking' is unknown; ",
-        ),
-        (
-            lambda: Policy.of(other.meta | {"strategy_options": {"bonus": False}}),
-            "bonus=False is not simulated; ",
-        ),
-    ):
-        with pytest.raises(ValueError, match=f"^{begins}"):
-            call()
+@pytest.mark.parametrize(
+    ("changes", "begins"),
+    [
+        ({"drafter": "tree"}, "drafter='tree' is not simulated; "),
+        ({"strategy": "masking"}, "strategy='masking' is unknown; "),
+        ({"strategy_options": {"bonus": False}}, "bonus=False is not simulated; "),
+        ({"selector": "own"}, "selector='own' is not simulated; "),
+    ],
+)
+def test_runs_that_are_not_simulated_are_refused(changes: dict[str, Any], begins: str) -> None:
+    with pytest.raises(ValueError, match=f"^{begins}"):
+        Policy.of(recorded("eqspec", 4).meta | changes)
+    with pytest.raises(ValueError, match=r"^runs must draft tokens, "):
+        Acceptance.measured([recorded("autoregressive", 4)])
 
 
 def test_tables_of_a_simulation_have_the_columns_that_they_promise() -> None:
     trace = recorded("eqspec", 4)
     found = simulate(Workload.replay(trace), Policy.of(trace.meta), Costs.measured([trace]))
-    shares = found.summary().filter(like="_share")
-    assert shares[
-        ["schedule_share", "draft_share", "verify_share", "accept_share", "sync_share"]
-    ].sum(axis=1).item() == pytest.approx(1)
+    names = [f"{each}_share" for each in ("schedule", "draft", "verify", "accept", "sync")]
+    shares = found.summary()[names].iloc[0]
+    assert shares.sum() == pytest.approx(1)
     expected = metrics.stage_totals(trace)["share"].to_numpy()
-    assert shares[
-        ["schedule_share", "draft_share", "verify_share", "accept_share", "sync_share"]
-    ].to_numpy()[0] == pytest.approx(expected, abs=0.05)
+    assert shares.to_numpy(float) == pytest.approx(expected, abs=0.05)

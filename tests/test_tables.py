@@ -195,22 +195,6 @@ def test_a_replay_of_a_selector_is_the_engines_run(
     assert found.rounds["verified_tokens"].sum() == verified.sum()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_a_replay_is_the_embedded_pairs_run_round_by_round(name: str, embedded: sv.Pair) -> None:
-    """Three times as many prompts as rows, so that rows are refilled and groups are formed."""
-    trace = sv.generate(
-        embedded,
-        sv.load_prompts(limit=12),
-        strategy=STRATEGIES[name],
-        batch_size=4,
-        max_new_tokens=24,
-        record=True,
-        progress=False,
-    ).trace
-    check_same_rounds(trace, of_embedded(embedded))
-
-
 @functools.cache
 def of_embedded(pair: sv.Pair) -> AcceptanceTable:
     prompts = sv.load_prompts(limit=12)
@@ -242,13 +226,6 @@ def test_requests_are_drawn_from_the_texts() -> None:
     assert (found.finished_s == again.finished_s).all()
     other = replay(table(), policy, requests=50, replicas=4, seed=2)
     assert (found.own_rounds != other.own_rounds).any()
-
-
-def test_replicas_do_not_influence_each_other() -> None:
-    policy = Policy(batch_size=3, num_draft_tokens=3)
-    alone = replay(table(), policy)
-    together = replay(table(), policy, replicas=3)
-    assert (together.finished_s == alone.finished_s).all()
 
 
 def test_a_text_needs_fewer_rounds_with_more_drafts() -> None:

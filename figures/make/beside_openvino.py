@@ -6,6 +6,7 @@ OMP_NUM_THREADS=1 for one thread on all sides. (A script called openvino.py woul
 
 import sys
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -54,11 +55,12 @@ class OpenVino(Baseline):
     ) -> Written:
         genai = import_module("openvino_genai")
         pipeline = pipeline_of(pair, self.drafts, torch.get_num_threads())
-        config = genai.GenerationConfig()
-        config.do_sample = False
-        config.max_new_tokens = max_new_tokens
-        config.eos_token_id = pair.eos_token_ids[0]
-        config.stop_token_ids = set(pair.eos_token_ids)
+        config = genai.GenerationConfig(
+            do_sample=False,
+            max_new_tokens=max_new_tokens,
+            eos_token_id=pair.eos_token_ids[0],
+            stop_token_ids=set(pair.eos_token_ids),
+        )
         if self.drafts:
             config.num_assistant_tokens = num_draft_tokens
         handles = []
@@ -99,8 +101,7 @@ def pipeline_of(pair: sv.Pair, drafts: bool, threads: int) -> Any:
     scheduler.max_num_batched_tokens = MAX_STEP_TOKENS
     scheduler.enable_prefix_caching = False  # a second run would not read its prompts
     with TemporaryDirectory() as folder:
-        target = Path(folder) / "target"
-        draft = Path(folder) / "draft"
+        target, draft = Path(folder) / "target", Path(folder) / "draft"
         drafting = {}
         save(pair, pair.target, target)
         if drafts:
@@ -129,28 +130,23 @@ def save(pair: sv.Pair, model: PreTrainedModel, folder: Path) -> None:
         warnings.simplefilter("ignore")
         example = step.example()
         converted = openvino.convert_model(step, example_input=example)
-    name_parts(converted, example["past"])
-    keep_past(converted, len(example["past"]))
+    keep_past(converted, example["past"])
     openvino.save_model(converted, folder / "openvino_model.xml", compress_to_fp16=False)
 
 
-class Past:
+class Past(list[Any]):
     """K/V of each layer (b, H, t, D), to which a forward appends. Takes the place of a cache."""
 
-    def __init__(self, layers: list[tuple[Tensor, Tensor]]) -> None:
-        self.layers = layers
-
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        return self.layers[layer_idx][0].shape[2] if self.layers else 0
+        return self[layer_idx][0].shape[2] if self else 0
 
     def update(self, key: Tensor, value: Tensor, layer_idx: int, *_: Any, **__: Any) -> Any:
-        if layer_idx == len(self.layers):
-            self.layers.append((key, value))
+        if layer_idx == len(self):
+            self.append((key, value))
         else:
-            before = self.layers[layer_idx]
-            joined = torch.cat([before[0], key], dim=2), torch.cat([before[1], value], dim=2)
-            self.layers[layer_idx] = joined
-        return self.layers[layer_idx]
+            both = zip(self[layer_idx], (key, value), strict=True)
+            self[layer_idx] = tuple(torch.cat(parts, dim=2) for parts in both)
+        return self[layer_idx]
 
 
 class Step(torch.nn.Module):
@@ -161,15 +157,10 @@ class Step(torch.nn.Module):
         self.model = model
 
     def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        position_ids: Tensor,
-        past: list[tuple[Tensor, Tensor]],
+        self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor, past: list[Any]
     ) -> tuple[Tensor, ...]:
         """Return the logits (b, q, V), then keys and values (b, H, t, D), layer by layer."""
-        queries = input_ids.shape[1]
-        slots = attention_mask.shape[1]
+        queries, slots = input_ids.shape[1], attention_mask.shape[1]
         ends = torch.arange(queries)[:, None] + (slots - queries)  # (q, 1)
         causal = torch.arange(slots)[None] <= ends  # (q, t)
         cache = Past(list(past))
@@ -180,7 +171,7 @@ class Step(torch.nn.Module):
             past_key_values=cache,
             use_cache=True,
         ).logits
-        return (logits, *[states for layer in cache.layers for states in layer])
+        return (logits, *[states for layer in cache for states in layer])
 
     def example(self) -> dict[str, Any]:
         """Return arguments to trace it with: 2 rows with 2 new tokens after 3."""
@@ -196,30 +187,26 @@ class Step(torch.nn.Module):
         }
 
 
-def past_names(layers: int, what: str) -> list[str]:
-    return [f"{what}.{layer}.{part}" for layer in range(layers) for part in ("key", "value")]
+def keep_past(converted: Any, past: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Name what OpenVINO GenAI expects, and let shapes vary.
 
-
-def name_parts(converted: Any, past: list[tuple[Tensor, Tensor]]) -> None:
-    """Name inputs and outputs as OpenVINO GenAI expects, and let their shapes vary."""
+    K/V turn from inputs and outputs into variables, with rows that beam_idx chooses.
+    """
+    ops = import_module("openvino.opset13")
+    transformations = import_module("openvino._offline_transformations")
     shape = import_module("openvino").PartialShape
+    layers = [f"{layer}.{part}" for layer in range(len(past)) for part in ("key", "value")]
+    read, written = ([f"{of}.{name}" for name in layers] for of in ("past_key_values", "present"))
     shapes = [shape([-1, -1])] * len(INPUTS)
     shapes += [shape([-1, each.shape[1], -1, each.shape[3]]) for layer in past for each in layer]
-    names = [*INPUTS, *past_names(len(past), "past_key_values")]
-    for given, name, size in zip(converted.inputs, names, shapes, strict=True):
+    for given, name, size in zip(converted.inputs, (*INPUTS, *read), shapes, strict=True):
         given.get_tensor().set_names({name})
         given.node.set_friendly_name(name)
         given.node.set_partial_shape(size)
-    names = ["logits", *past_names(len(past), "present")]
-    for made, name in zip(converted.outputs, names, strict=True):
+    for made, name in zip(converted.outputs, ("logits", *written), strict=True):
         made.get_tensor().set_names({name})
     converted.validate_nodes_and_infer_types()
 
-
-def keep_past(converted: Any, layers: int) -> None:
-    """Turn K/V from inputs and outputs into variables, with rows that beam_idx chooses."""
-    ops = import_module("openvino.opset13")
-    transformations = import_module("openvino._offline_transformations")
     chosen = ops.parameter([-1], np.int32, name="beam_idx")
     chosen.output(0).get_tensor().set_names({"beam_idx"})
     given = converted.inputs[len(INPUTS) :]
@@ -229,8 +216,8 @@ def keep_past(converted: Any, layers: int) -> None:
         rows = ops.gather(states, chosen, ops.constant(0))
         for reader in readers:
             reader.replace_source_output(rows.output(0))
-    names = zip(past_names(layers, "past_key_values"), past_names(layers, "present"), strict=True)
-    transformations.apply_make_stateful_transformation(converted, dict(names))
+    variables = dict(zip(read, written, strict=True))
+    transformations.apply_make_stateful_transformation(converted, variables)
     ids = ops.shape_of(converted.input("input_ids").node)
     batch = ops.gather(ids, ops.constant([0]), ops.constant(0))
     for node in converted.get_ops():

@@ -10,7 +10,7 @@ Run it with OMP_NUM_THREADS=1.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
@@ -20,33 +20,24 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from corpus import continuations, library_of, mix_windows
 from measure import DATA, RUNS, Kept, Measured, command, draw_lines, measured_on
-from pair import build_model
+from pair import build_model, distillation_loss
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 import specviz as sv
+from specviz.costs import laws as fitting
 from specviz.costs.breakeven import round_seconds
 from specviz.costs.ceilings import CPU_TABLE, Ceilings
-from specviz.costs.laws import (
-    MIN_POINTS,
-    fit_log,
-    fit_saturating,
-    interval,
-    r_squared,
-    resampled_lengths,
-)
+from specviz.costs.laws import MIN_POINTS, fit_saturating, interval
 from specviz.costs.roofline import Roofline
 from specviz.costs.shapes import ModelShape, named_pair
 from specviz.engine.heads.fingerprint import fingerprint
-from specviz.engine.heads.settings import LAST
 from specviz.record.schema import Array
 from specviz.util.files import make_folder, replacing
-from specviz.zoo.heads.features import SHARD_WINDOWS, StoredFeatures, keep_features
 from specviz.zoo.heads.measure import count_rounds
 from specviz.zoo.heads.training import frozen
 from specviz.zoo.training import TrainingJob, train_on
@@ -69,12 +60,9 @@ SLOTS = {"cpu": 256, "assumed": 1024}
 # No device of this name was measured: 4 TB/s, 600 TFLOP/s, and a microsecond for each kernel of a
 # replayed graph.
 ASSUMED = Ceilings(
-    bandwidth=((1e6, 4e12),),
-    matmul={"bfloat16": ((1, 6e14),)},
-    launch_s=5e-6,
-    replay_s=1e-6,
+    bandwidth=((1e6, 4e12),), matmul={"bfloat16": ((1, 6e14),)}, launch_s=5e-6, replay_s=1e-6,
     device="assumed",
-)
+)  # fmt: skip
 # What a law is over, and what is the same in all its points.
 AXES = {
     "tokens": ("tokens", "size"),
@@ -110,8 +98,7 @@ def laws(sizes: Sequence[str], marks: Sequence[int], documents: int, samples: in
     kept = Kept("laws", about | {"weights": fingerprint(pair.target), "windows": read})
 
     def climb(rung: Rung, below: Rung | None) -> dict[str, Any]:
-        reading = Reading.of(pair, windows, rung.steps, work)
-        draft, history = train_rung(rung, below, pair.target, reading, work)
+        draft, history = train_rung(rung, below, pair.target, windows, work)
         return counted(draft, rung.size, rung.mark, texts) | {"history": history}
 
     found = []
@@ -160,38 +147,22 @@ def form_of(size: str) -> dict[str, int]:
     return form | {"mlp": width * 11 // 4}
 
 
-Batch = tuple[Tensor, Tensor]  # tokens (b, T), and the target's last features of them (b, T, F)
+def batches_of(windows: Array, steps: int, start: int) -> Iterator[tuple[int, Tensor, int]]:
+    """Yield (step, windows (ROWS, LENGTH), tokens in them) from step `start` to `steps`.
 
-
-@dataclass(frozen=True)
-class Reading:
-    """The first windows with the target's features of them. total: windows of an epoch."""
-
-    features: StoredFeatures
-    total: int
-
-    @classmethod
-    def of(cls, pair: sv.Pair, windows: Array, steps: int, folder: Path) -> "Reading":
-        """Compute the features that so many steps need and keep them in `folder`."""
-        needed = -(-steps * STEP_TOKENS // (LENGTH * SHARD_WINDOWS)) * SHARD_WINDOWS
-        return cls(keep_features(pair.target, windows[:needed], (LAST,), folder), len(windows))
-
-    def batches(self, steps: int, start: int) -> Iterator[tuple[int, Batch, int]]:
-        """Yield (step, batch, tokens in it) from step `start` to `steps`.
-
-        The first epoch takes the windows as they come. Each further one has its own order.
-        """
-        for step in range(start, steps):
-            epoch, index = divmod(step, self.total // ROWS)
-            order = np.arange(self.total)
-            if epoch:
-                order = np.random.default_rng([SEED, epoch]).permutation(self.total)
-            batch = self.features.batch(order[index * ROWS : (index + 1) * ROWS], (LAST,))
-            yield step, batch, batch[0].numel()
+    The first epoch takes the windows as they come. Each further one has its own order.
+    """
+    for step in range(start, steps):
+        epoch, index = divmod(step, len(windows) // ROWS)
+        order = np.arange(len(windows))
+        if epoch:
+            order = np.random.default_rng([SEED, epoch]).permutation(len(windows))
+        tokens = windows[order[index * ROWS : (index + 1) * ROWS]].astype(np.int64)
+        yield step, torch.from_numpy(tokens), tokens.size
 
 
 def train_rung(
-    rung: Rung, below: Rung | None, target: PreTrainedModel, reading: Reading, folder: Path
+    rung: Rung, below: Rung | None, target: PreTrainedModel, windows: Array, folder: Path
 ) -> tuple[LlamaForCausalLM, list[dict[str, float]]]:
     """Train the draft of a rung, from the checkpoints of the rung below and of an interruption.
 
@@ -201,20 +172,19 @@ def train_rung(
     if below is not None and not trunk.exists():
         branch(folder / f"{below.name}.safetensors", trunk, rung.mark_steps)
     draft = build_model(**form_of(rung.size), seed=SEED)
-    job = partial(
-        TrainingJob,
-        folder=folder,
-        device=target.device,
-        checkpoint_every=64,
-        warmup=WARMUP,
-    )
-    loss = partial(distillation_from, draft, target)
-    stretch = job(name=trunk.stem, steps=rung.mark_steps, schedule=constant)
-    train_on(stretch, draft, loss, partial(reading.batches, rung.mark_steps))
+    loss = partial(distillation_loss, draft, target)
+
+    def train(path: Path, steps: int, schedule: Callable[..., float]) -> list[dict[str, float]]:
+        job = TrainingJob(
+            path.stem, folder, steps, target.device, checkpoint_every=64, warmup=WARMUP,
+            schedule=schedule,
+        )  # fmt: skip
+        return train_on(job, draft, loss, partial(batches_of, windows, steps))
+
+    train(trunk, rung.mark_steps, constant)
     if not cooled.exists():
         branch(trunk, cooled, rung.steps)
-    end = job(name=cooled.stem, steps=rung.steps, schedule=partial(falling, rung.mark_steps))
-    history = train_on(end, draft, loss, partial(reading.batches, rung.steps))
+    history = train(cooled, rung.steps, partial(falling, rung.mark_steps))
     return draft.eval(), history
 
 
@@ -237,17 +207,6 @@ def falling(first: int, step: int, steps: int, warmup: int) -> float:
     return constant(step, steps, warmup) * (steps - step) / (steps - first + 1)
 
 
-def distillation_from(draft: LlamaForCausalLM, target: PreTrainedModel, batch: Batch) -> Tensor:
-    """Return the mean KL(p || q) in nats, p from the target's features and q from the draft."""
-    tokens, features = batch
-    with torch.no_grad():
-        logits = target.get_output_embeddings()(features.to(target.device))
-        log_p = logits.log_softmax(-1).flatten(0, 1)  # (b * T, V)
-    logits = draft(tokens.to(draft.device), use_cache=False).logits
-    log_q = logits.log_softmax(-1).flatten(0, 1)
-    return F.kl_div(log_q, log_p, log_target=True, reduction="batchmean")
-
-
 @torch.inference_mode()
 def count_accepted(draft: PreTrainedModel, prompt: Sequence[int], output: Sequence[int]) -> Array:
     """Return how many drafts in a row are right before each token of `output` (T,), int64.
@@ -257,12 +216,9 @@ def count_accepted(draft: PreTrainedModel, prompt: Sequence[int], output: Sequen
     text = torch.tensor([[*prompt, *output]], device=draft.device)
     logits = draft(text[:, :-1], use_cache=False).logits[0, len(prompt) - 1 :]
     right = (logits.float().argmax(-1) == text[0, len(prompt) :]).cpu().numpy()
-    found = np.zeros(len(output), np.int64)
-    run = 0
-    for i in range(len(output) - 1, -1, -1):
-        run = run + 1 if right[i] else 0
-        found[i] = run
-    return found
+    wrong = np.append(np.flatnonzero(~right), len(right))
+    places = np.arange(len(right))
+    return wrong[np.searchsorted(wrong, places)] - places
 
 
 def counted(
@@ -355,7 +311,7 @@ def resampled(points: pd.DataFrame, prompts: pd.DataFrame, k: int, samples: int)
     by_draft = prompts.set_index(["size", "mark"])
     of_drafts = [by_draft.loc[key] for key in zip(points["size"], points["mark"], strict=True)]
     tokens = np.stack([each["new_tokens"] for each in of_drafts])
-    return resampled_lengths(
+    return fitting.resampled_lengths(
         tokens, np.stack([each[f"rounds_k{k}"] for each in of_drafts]), samples, 0
     )
 
@@ -386,17 +342,17 @@ def fit_points(x: Array, lengths: Array) -> dict[str, float]:
         lengths: (1 + N, G), measured and resampled.
     """
     measured, points, nan = lengths[0], len(np.unique(x)), float("nan")
-    line = fit_log(x, measured)
+    line = fitting.fit_log(x, measured)
     low, high = interval(np.polyfit(np.log2(x), lengths[1:].T, 1)[0])
     found = {"points": len(x), "a": line.a, "per_doubling": line.per_doubling}
     found |= {"per_doubling_low": low, "per_doubling_high": high}
-    found["log_r2"] = r_squared(line, x, measured) if points > MIN_POINTS["log"] else nan
+    found["log_r2"] = fitting.r_squared(line, x, measured) if points > MIN_POINTS["log"] else nan
     found |= {"saturating_a": nan, "saturating_c": nan, "saturating_r2": nan}
     if points >= MIN_POINTS["saturating"]:
         curve = fit_saturating(x, measured)
         found |= {"saturating_a": curve.a, "saturating_c": curve.c}
         if points > MIN_POINTS["saturating"]:
-            found["saturating_r2"] = r_squared(curve, x, measured)
+            found["saturating_r2"] = fitting.r_squared(curve, x, measured)
     found |= {"held_x": float(x[-1]), "held_length": float(measured[-1])}
     for name, number in MIN_POINTS.items():
         values = [nan, nan, nan]

@@ -151,15 +151,17 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """Return the seconds of each way in each repetition. All take turns, after one to warm up."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
+    gc.collect()
+    gc.disable()  # it would interrupt one way or another
     for repetition in range(repetitions + 1):
         for name, way in ways.items():
-            gc.collect()
             synchronize(torch.device(device))
             begin = clock()
             way()
             synchronize(torch.device(device))
             if repetition:
                 seconds[name].append(clock() - begin)
+    gc.enable()
     return seconds
 
 

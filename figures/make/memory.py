@@ -6,6 +6,7 @@ decides whether speculation pays where memory is short (SpecMemo's question).
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from statistics import median
 from typing import Any
 
@@ -44,42 +45,33 @@ def budgets(
     about = {"method": "speculative", "draft_kv": "all", "generation_mb": whole / 1e6}
     cells: list[tuple[dict[str, Any], dict[str, Any]]] = [(about, first)]
     missing = []
-    for percent in percents:
+    for percent, (method, strategy) in product(percents, METHODS.items()):
         budget = weights + whole * percent // 100
-        for method, strategy in METHODS.items():
-            about = {"method": method, "percent": percent, "budget_mb": budget / 1e6}
-            here = {**run, "strategy": strategy, "batch_size": limit}
-            try:
-                plan = sv.plan(budget, pair, prompts, **here)
-            except ValueError:  # less than one row needs
-                missing.append(about)
-                continue
-            about["generation_mb"] = (plan.peak_bytes - plan.weight_bytes) / 1e6
-            cells.append((about | {"draft_kv": plan.table["draft_kv"][0]}, here | plan.options))
+        about = {"method": method, "percent": percent, "budget_mb": budget / 1e6}
+        here = {**run, "strategy": strategy, "batch_size": limit}
+        try:
+            plan = sv.plan(budget, pair, prompts, **here)
+        except ValueError:  # less than one row needs
+            missing.append(about)
+            continue
+        about["draft_kv"] = plan.table["draft_kv"][0]
+        about["generation_mb"] = (plan.peak_bytes - plan.weight_bytes) / 1e6
+        cells.append((about, here | plan.options))
     results = repeated(pair, [{"prompts": prompts, **each} for _, each in cells], repetitions)
     entries = []
-    unlimited = median(map(speed, results[0]))
     for (about, options), own in zip(cells, results, strict=True):
-        speeds = list(map(speed, own))
-        entry = {
-            "method": about["method"],
-            "percent": about.get("percent"),
-            "budget_mb": about.get("budget_mb"),
-            "batch_size": options["batch_size"],
-            "num_draft_tokens": options["num_draft_tokens"] * (about["method"] == "speculative"),
-            "draft_kv": about["draft_kv"],
-            "prefill_tokens": options.get("levers", NONE).prefill_tokens,
-            "generation_mb": about["generation_mb"],
-            "saved_percent": 100 * (1 - 1e6 * about["generation_mb"] / whole),
-            "tokens_per_s": median(speeds),
-            "low": min(speeds),
-            "high": max(speeds),
-            "retained_percent": 100 * median(speeds) / unlimited,
-            "same_text": all(each.tokens == results[0][0].tokens for each in own),
-        }
+        entry = {"percent": None, "budget_mb": None, **about}
+        entry["batch_size"] = options["batch_size"]
+        entry["num_draft_tokens"] = options["num_draft_tokens"] * (about["method"] == "speculative")
+        entry["prefill_tokens"] = options.get("levers", NONE).prefill_tokens
+        entry["saved_percent"] = 100 * (1 - 1e6 * about["generation_mb"] / whole)
+        entry |= ranged(list(map(speed, own)), "tokens_per_s")
+        entry["retained_percent"] = 100 * entry["tokens_per_s"] / median(map(speed, results[0]))
+        entry["same_text"] = all(each.tokens == results[0][0].tokens for each in own)
         entries.append(entry)
     settings = {**run, "batch_size": 8, "repetitions": repetitions}
-    return pd.DataFrame(entries + missing), measured_on(pair, prompts=limit, **settings)
+    table = pd.DataFrame(entries + missing)[COLUMNS]
+    return table, measured_on(pair, prompts=limit, **settings)
 
 
 def chats(percents: Sequence[int], limit: int, repetitions: int) -> Measured:
@@ -95,7 +87,8 @@ def chats(percents: Sequence[int], limit: int, repetitions: int) -> Measured:
     turns = [prompts[at : at + 4] for at in range(0, len(prompts) - 3, 4)]
     said = [{str(number): text for number, text in enumerate(each)} for each in turns]
     run = {"batch_size": 2, "num_draft_tokens": 5, "max_new_tokens": 16}
-    cells: list[dict[str, Any]] = [{"keep": keep} for keep in KEEP]
+    whole = {"percent": None, "memory_budget": None}
+    cells: list[dict[str, Any]] = [{"keep": keep, **whole} for keep in KEEP]
     first = talk(pair, cells, said, run)[0]  # also warms up
 
     # A longer conversation needs more, so the last turn does.
@@ -105,17 +98,19 @@ def chats(percents: Sequence[int], limit: int, repetitions: int) -> Measured:
     weights = weight_bytes(parts)
     need = peak_of(parts) - weights + int(first.turns["kept_bytes"].max())
     for percent in percents:
-        size = weights + need * percent // 100
-        cells.append({"keep": "all", "percent": percent, "memory_budget": size})
+        budget = weights + need * percent // 100
+        cells.append({"keep": "all", "percent": percent, "memory_budget": budget})
     least = least_bytes(search)
-    fitting = [each for each in cells if each.get("memory_budget", least) >= least]
+    fitting = [each for each in cells if (each["memory_budget"] or least) >= least]
     rounds = [talk(pair, fitting, said, run) for _ in range(repetitions)]
     entries = []
     for cell, talks in zip(fitting, zip(*rounds, strict=True), strict=True):
-        entries.append(given(cell) | measured(talks, first, list(said[0])))
-    entries += [given(cell) for cell in cells if cell not in fitting]
+        entries.append(cell | measured(talks, first, list(said[0])))
+    entries += [cell for cell in cells if cell not in fitting]
+    table = pd.DataFrame(entries)
+    table.insert(2, "budget_mb", table.pop("memory_budget") / 1e6)
     settings = {**run, "conversations": 4, "turns": len(said), "repetitions": repetitions}
-    return pd.DataFrame(entries), measured_on(pair, **settings)
+    return table, measured_on(pair, **settings)
 
 
 def talk(
@@ -125,40 +120,39 @@ def talk(
     run: Mapping[str, Any],
 ) -> list[Chat]:
     """Hold all conversations in each of the ways; their turns take turns."""
-    talks = []
-    for cell in cells:
-        budget = cell.get("memory_budget")
-        talks.append(sv.chat(pair, keep=cell["keep"], memory_budget=budget, **run))
+    talks = [
+        sv.chat(pair, keep=cell["keep"], memory_budget=cell["memory_budget"], **run)
+        for cell in cells
+    ]
     for messages in said:
         for each in talks:
             each.say(messages)
     return talks
 
 
-def given(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a way to keep K/V is told."""
-    budget = cell.get("memory_budget")
-    budget_mb = None if budget is None else budget / 1e6
-    return {"keep": cell["keep"], "percent": cell.get("percent"), "budget_mb": budget_mb}
-
-
 def measured(talks: Sequence[Chat], first: Chat, names: Sequence[str]) -> dict[str, Any]:
     """Return what was measured of one way, in each repetition."""
     turns = talks[0].turns
     later = [each.turns["seconds"][1:].mean() for each in talks]
-    return {
-        "kept_mb": turns["kept_bytes"].max() / 1e6,
-        "read_tokens": int(turns["read_tokens"][1:].sum()),
-        "restored_tokens": int(turns["restored_tokens"][1:].sum()),
-        "dropped": int(turns["dropped"].sum()),
-        "first_turn_s": median(each.turns["seconds"][0] for each in talks),
-        "turn_s": median(later),
-        "low": min(later),
-        "high": max(later),
-        "same_text": all(
-            each.tokens(name) == first.tokens(name) for each in talks for name in names
-        ),
-    }
+    texts = [[each.tokens(name) for name in names] for each in (first, *talks)]
+    found = {"kept_mb": turns["kept_bytes"].max() / 1e6}
+    for name in ("read_tokens", "restored_tokens"):
+        found[name] = int(turns[name][1:].sum())
+    found["dropped"] = int(turns["dropped"].sum())
+    found["first_turn_s"] = median(each.turns["seconds"][0] for each in talks)
+    return found | ranged(later, "turn_s") | {"same_text": all(each == texts[0] for each in texts)}
+
+
+def ranged(values: Sequence[float], name: str) -> dict[str, float]:
+    """Return the median under the name, and the range as low and high."""
+    return {name: median(values), "low": min(values), "high": max(values)}
+
+
+COLUMNS = [
+    "method", "percent", "budget_mb", "batch_size", "num_draft_tokens", "draft_kv",
+    "prefill_tokens", "generation_mb", "saved_percent", "tokens_per_s", "low", "high",
+    "retained_percent", "same_text",
+]  # fmt: skip
 
 
 def measure(kind: str, **sizes: Any) -> Measured:
@@ -167,12 +161,7 @@ def measure(kind: str, **sizes: Any) -> Measured:
 
 
 TABLES = {
-    "memory": {
-        "kind": "budgets",
-        "percents": (100, 60, 40, 35, 30),
-        "limit": 32,
-        "repetitions": 3,
-    },
+    "memory": {"kind": "budgets", "percents": (100, 60, 40, 35, 30), "limit": 32, "repetitions": 3},
     "chat": {"kind": "chats", "percents": (100, 80, 60), "limit": 12, "repetitions": 2},
 }
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import product
 
 import pandas as pd
@@ -14,6 +15,7 @@ from specviz.engine.run import Run, make_run
 from specviz.record.schema import PHASES
 
 SETUP = ["strategy", "batch_size"]
+NOTHING = {"forwards": 0, "model_ms": 0.0}
 
 
 def overhead(batch_sizes: Sequence[int], limit: int, repetitions: int = 3) -> Measured:
@@ -44,62 +46,42 @@ def overhead(batch_sizes: Sequence[int], limit: int, repetitions: int = 3) -> Me
 
 def timed(run: Run) -> Iterator[dict[str, object]]:
     """Yield the phases of the rounds in which no prompt entered, as they are on the host."""
-    models = {id(cache.model): cache.model for cache in run.state.caches.values()}
-    watches = [Forwards(model) for model in models.values()]
-    phases: list[dict[str, object]] = []
-    begin = time.perf_counter()
-    for event in run.events():
-        ms = 1e3 * (time.perf_counter() - begin)
-        phase = {"round": event.round, "phase": event.phase, "ms": ms}
-        phase["forwards"] = sum(watch.count for watch in watches)
-        phase["model_ms"] = sum(watch.ms for watch in watches)
-        phases.append(phase)
-        if event.phase == PHASES[-1]:
-            if not run.state.admitted:
-                yield from phases
-            phases = []
-        for watch in watches:
-            watch.reset()
+    with watched([cache.model for cache in run.state.caches.values()]) as seen:
+        phases: list[dict[str, object]] = []
         begin = time.perf_counter()
-    for watch in watches:
-        watch.end()
+        for event in run.events():
+            ms = 1e3 * (time.perf_counter() - begin)
+            phases.append({"round": event.round, "phase": event.phase, "ms": ms, **seen})
+            if event.phase == PHASES[-1]:
+                if not run.state.admitted:
+                    yield from phases
+                phases = []
+            seen.update(NOTHING)
+            begin = time.perf_counter()
 
 
-class Forwards:
-    """The number and the milliseconds of a model's forwards since the last reset.
+@contextmanager
+def watched(models: Sequence[PreTrainedModel]) -> Iterator[dict[str, float]]:
+    """Count forwards of the models and their milliseconds.
 
-    Forwards of the base model, without its head, count too.
+    Forwards of a base model, without its head, count too.
     """
+    seen = dict(NOTHING)
+    running: list[float] = []  # when they began; a base model's forward runs inside the model's own
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.reset()
-        self._depth = 0  # the base model's forward runs inside the model's own
-        self._begin = 0.0
-        self._handles = []
-        for module in (model, model.base_model):
-            self._handles.append(module.register_forward_pre_hook(self._enter))
-            self._handles.append(module.register_forward_hook(self._leave))
+    def leave(*_: object) -> None:
+        begin = running.pop()
+        if not running:
+            seen["forwards"] += 1
+            seen["model_ms"] += 1e3 * (time.perf_counter() - begin)
 
-    def reset(self) -> None:
-        """Begin to count again."""
-        self.ms = 0.0
-        self.count = 0
-
-    def end(self) -> None:
-        """Leave the model as it was."""
-        for handle in self._handles:
-            handle.remove()
-
-    def _enter(self, *_: object) -> None:
-        self._depth += 1
-        if self._depth == 1:
-            self._begin = time.perf_counter()
-
-    def _leave(self, *_: object) -> None:
-        self._depth -= 1
-        if self._depth == 0:
-            self.ms += 1e3 * (time.perf_counter() - self._begin)
-            self.count += 1
+    handles = []
+    for module in {each for model in models for each in (model, model.base_model)}:
+        enter = module.register_forward_pre_hook(lambda *_: running.append(time.perf_counter()))
+        handles += [enter, module.register_forward_hook(leave)]
+    yield seen
+    for handle in handles:
+        handle.remove()
 
 
 if __name__ == "__main__":

@@ -4,9 +4,7 @@ Each shows one step of one way to handle raggedness, as `sv.step_through` export
 NAME-light.png, NAME-dark.png, NAME.svg and the page replays/NAME.html. Needs Chromium or Chrome.
 """
 
-from dataclasses import dataclass, field
 from html import escape
-from typing import Any
 
 from measure import FIGURES
 
@@ -22,76 +20,47 @@ STYLE = (
 )
 
 
-@dataclass(frozen=True)
-class Picture:
-    """One run, and the step of it to show. name: of the files; caption: what to look at."""
-
-    name: str
-    strategy: str
-    phase: str
-    caption: str
-    options: dict[str, Any] = field(default_factory=dict)
-    batch_size: int = PROMPTS
-
-
+BOTH = "The first and the third side by side: press d for the first difference."
+# The name of the files, the run, the phase to show, and what to look at.
 PICTURES = (
-    Picture(
-        "naive",
-        "masking",
-        "verify",
+    (
+        "naive", {"strategy": sv.strategy("masking", positions="column")}, "verify",
         "Positions counted in columns drift away from the indices: wrong text.",
-        {"positions": "column"},
     ),
-    Picture(
-        "repadding",
-        "repadding",
-        "verify",
+    (
+        "repadding", {"strategy": "repadding"}, "verify",
         "Padding that is never removed, a mask of ones, a bonus from the draft: wrong text.",
     ),
-    Picture(
-        "eqspec",
-        "eqspec",
-        "synchronise",
+    (
+        "eqspec", {"strategy": "eqspec"}, "synchronise",
         "After a ragged acceptance, rows move until they end in one column again.",
     ),
-    Picture(
-        "exspec",
-        "exspec",
-        "schedule",
+    (
+        "exspec", {"strategy": "exspec", "batch_size": 4}, "schedule",
         "A pool of sequences, from which rounds take groups of equal length if there are any.",
-        batch_size=4,
     ),
-    Picture(
-        "inplace",
-        "inplace",
-        "accept",
+    (
+        "inplace", {"strategy": "inplace"}, "accept",
         "Every row's K/V is written at its own positions: nothing has to move.",
     ),
-)
+)  # fmt: skip
 
 
 def draw() -> None:
     """Write all pictures and pages, and replays/index.html, which links the pages."""
-    pair = sv.load_pair()
+    pair, prompts = sv.load_pair(), sv.load_prompts(limit=PROMPTS)
     replays = FIGURES / "replays"
     traces = {}
-    for picture in PICTURES:
-        result = sv.generate(
-            pair,
-            sv.load_prompts(limit=PROMPTS),
-            strategy=sv.strategy(picture.strategy, **picture.options),
-            batch_size=picture.batch_size,
-            max_new_tokens=NEW_TOKENS,
-            record=True,
-        )
-        trace = traces[picture.name] = result.trace
+    for name, options, phase, _ in PICTURES:
+        run = {"batch_size": PROMPTS, "max_new_tokens": NEW_TOKENS, "record": True, **options}
+        trace = traces[name] = sv.generate(pair, prompts, **run).trace
         view = sv.step_through(trace)
-        view.step = pick_ragged_round(trace) * len(PHASES) + PHASES.index(picture.phase)
+        view.step = pick_ragged_round(trace) * len(PHASES) + PHASES.index(phase)
         for theme in ("light", "dark"):
-            path = FIGURES / f"{picture.name}-{theme}.png"
+            path = FIGURES / f"{name}-{theme}.png"
             view.export_png(path, theme=theme, width=WIDTH, scale=SCALE)
-        view.export_svg(FIGURES / f"{picture.name}.svg", width=WIDTH)
-        view.export_html(replays / f"{picture.name}.html")
+        view.export_svg(FIGURES / f"{name}.svg", width=WIDTH)
+        view.export_html(replays / f"{name}.html")
     both = sv.step_through(traces["naive"], traces["eqspec"])
     both.export_html(replays / "naive-eqspec.html")
     (replays / "index.html").write_text(index(), encoding="utf-8")
@@ -99,9 +68,7 @@ def draw() -> None:
 
 def index() -> str:
     """Return a page that links the others."""
-    links = [(picture.name, picture.caption) for picture in PICTURES]
-    both = "The first and the third side by side: press d for the first difference."
-    links.append(("naive-eqspec", both))
+    links = [(name, caption) for name, _, _, caption in PICTURES] + [("naive-eqspec", BOTH)]
     lines = "\n".join(
         f'<li><a href="{name}.html">{escape(name)}</a>: {escape(caption)}</li>'
         for name, caption in links

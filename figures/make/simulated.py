@@ -43,18 +43,13 @@ def simulated(question: str, limit: int, requests: int = REQUESTS) -> Measured:
     inputs = Inputs.of_runs(runs)
     if question == "grouping":
         return grouping(inputs, min(requests, 256))
-    lengths = {"prompt_tokens": PROMPT_TOKENS, "new_tokens": NEW_TOKENS}
-    workload = Workload.drawn(requests, **lengths, acceptance=inputs.acceptance, replicas=REPLICAS)
-    table = (refill if question == "refill" else latency)(workload, Costs.measured(runs))
-    settings = {
-        "requests": requests * REPLICAS,
-        "replicas": REPLICAS,
-        "new_tokens": NEW_TOKENS,
-        "prompt_tokens": f"{PROMPT_TOKENS[0]} to {PROMPT_TOKENS[-1]}",
-        "batch_size": BATCH_SIZE,
-        "window": WINDOW,
-    }
-    return table, {**inputs.conditions, **settings}
+    workload = Workload.drawn(
+        requests, PROMPT_TOKENS, NEW_TOKENS, inputs.acceptance, replicas=REPLICAS
+    )
+    table = {"refill": refill, "latency": latency}[question](workload, Costs.measured(runs))
+    settings = {"requests": requests * REPLICAS, "replicas": REPLICAS, "new_tokens": NEW_TOKENS}
+    settings["prompt_tokens"] = f"{PROMPT_TOKENS[0]} to {PROMPT_TOKENS[-1]}"
+    return table, {**inputs.conditions, **settings, "batch_size": BATCH_SIZE, "window": WINDOW}
 
 
 def record(
@@ -83,14 +78,12 @@ def grouping(inputs: Inputs, requests: int) -> Measured:
     """
     replicas = 8
     acceptances = {f"alpha={alpha}": Acceptance.geometric(alpha) for alpha in (0.3, 0.6, 0.9)}
+    acceptances["source"] = inputs.acceptance
     prompts: dict[str, Any] = {"equal": 16, "mixed": PROMPT_TOKENS}  # 16 as in the paper
     entries = []
-    for kind, (name, acceptance) in product(
-        prompts, (acceptances | {"source": inputs.acceptance}).items()
-    ):
-        workload = Workload.drawn(
-            requests, prompts[kind], NEW_TOKENS, acceptance, replicas=replicas
-        )
+    for (kind, lengths), (name, acceptance) in product(prompts.items(), acceptances.items()):
+        workload = Workload.drawn(requests, lengths, NEW_TOKENS, acceptance, replicas=replicas)
+        setup = {"acceptance": name, "prompts": kind}
         for window, size in product((8, 16, 32, 64, 128), (2, 4, 8, 16)):
             if window < size:
                 continue
@@ -99,18 +92,11 @@ def grouping(inputs: Inputs, requests: int) -> Measured:
             lanes = rounds.groupby("lane")
             rates = lanes["grouped"].mean()
             moved = lanes["realigned_slots"].sum() / lanes["gained_tokens"].sum()
-            entries.append(
-                {
-                    "acceptance": name,
-                    "prompts": kind,
-                    "window": window,
-                    "batch_size": size,
-                    "mean_acceptance_length": acceptance.mean_acceptance_length,
-                    "grouping_rate": rates.mean(),
-                    "grouping_rate_error": rates.std(ddof=1) / np.sqrt(replicas),
-                    "realigned_slots_per_token": moved.mean(),
-                }
-            )
+            entry = {**setup, "window": window, "batch_size": size}
+            entry["mean_acceptance_length"] = acceptance.mean_acceptance_length
+            entry["grouping_rate"] = rates.mean()
+            entry["grouping_rate_error"] = rates.std(ddof=1) / np.sqrt(replicas)
+            entries.append(entry | {"realigned_slots_per_token": moved.mean()})
     found = {"requests": requests, "replicas": replicas, "new_tokens": NEW_TOKENS}
     return pd.DataFrame(entries), {**inputs.conditions, **found}
 
@@ -121,12 +107,8 @@ def refill(workload: Workload, measured: Costs) -> pd.DataFrame:
     Each policy runs with moves at their cost, and with free moves: what remains then is the effect
     of the order of requests.
     """
-    eqspec = Policy("eqspec", BATCH_SIZE)
-    policies = [replace(eqspec, refill=False), eqspec]
-    policies += [
-        Policy("exspec", BATCH_SIZE, window=WINDOW, fallback=fallback) for fallback in FALLBACKS
-    ]
-    policies.append(Policy("inplace", BATCH_SIZE))
+    policies = [Policy("eqspec", BATCH_SIZE, refill=False), Policy("eqspec", BATCH_SIZE)]
+    policies += [*exspec(), Policy("inplace", BATCH_SIZE)]
     costs = {"measured": measured, "free": replace(measured, move=0.0)}
     tables = [compare(workload, policies, costs[how]).assign(moves=how) for how in costs]
     return pd.concat(tables, ignore_index=True)
@@ -134,14 +116,15 @@ def refill(workload: Workload, measured: Costs) -> pd.DataFrame:
 
 def latency(workload: Workload, measured: Costs) -> pd.DataFrame:
     """Return the latencies of seven policies by load, a share of what `inplace` can do."""
-    policies = [Policy("inplace", BATCH_SIZE)]
-    policies += [
-        Policy("exspec", BATCH_SIZE, window=WINDOW, fallback=fallback)
-        for fallback in reversed(FALLBACKS)
-    ]
-    policies += [Policy("eqspec", BATCH_SIZE), Policy("eqspec", BATCH_SIZE, refill=False)]
+    policies = [Policy("inplace", BATCH_SIZE), *exspec()[::-1], Policy("eqspec", BATCH_SIZE)]
+    policies.append(Policy("eqspec", BATCH_SIZE, refill=False))
     policies.append(Policy("autoregressive", BATCH_SIZE))
     return latency_under_load(workload, policies, measured)
+
+
+def exspec() -> list[Policy]:
+    """Return EXSPEC with each fallback."""
+    return [Policy("exspec", BATCH_SIZE, window=WINDOW, fallback=each) for each in FALLBACKS]
 
 
 def held_out(prompts: Sequence[Any]) -> Measured:
@@ -159,18 +142,16 @@ def held_out(prompts: Sequence[Any]) -> Measured:
         costs = Costs.measured(runs[:i] + runs[i + 1 :])
         recorded = metrics.summary(run).iloc[0]
         simulated = simulate(Workload.replay(run), policy, costs).summary().iloc[0]
-        entries.append(
-            {
-                "policy": policy.name,
-                "batch_size": policy.batch_size,
-                "rounds": int(simulated["rounds"]),
-                "tokens_per_s": recorded["tokens_per_s"],
-                "simulated_tokens_per_s": simulated["tokens_per_s"],
-                "deviation": simulated["tokens_per_s"] / recorded["tokens_per_s"] - 1,
-                "grouping_rate": recorded["grouping_rate"],
-                "simulated_grouping_rate": simulated["grouping_rate"],
-            }
-        )
+        entry = {"policy": policy.name, "batch_size": policy.batch_size}
+        entry["rounds"] = int(simulated["rounds"])
+        real, ours = recorded["tokens_per_s"], simulated["tokens_per_s"]
+        entry |= {
+            "tokens_per_s": real,
+            "simulated_tokens_per_s": ours,
+            "deviation": ours / real - 1,
+        }
+        entry["grouping_rate"] = recorded["grouping_rate"]
+        entries.append(entry | {"simulated_grouping_rate": simulated["grouping_rate"]})
     return pd.DataFrame(entries), conditions(runs[-1].meta, costs="measured", runs=len(runs))
 
 

@@ -7,7 +7,6 @@ the row, and what an attending layer keeps of each token.
 """
 
 import sys
-import time
 import warnings
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -16,7 +15,7 @@ from typing import Any
 import pandas as pd
 import torch
 import transformers
-from measure import FIGURES, Measured, command, measured_on
+from measure import FIGURES, Measured, command, interleaved, measured_on
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import specviz as sv
@@ -73,17 +72,10 @@ class Reader:
             valid=torch.ones_like(indices, dtype=torch.bool),
         )
 
-    def verify(self) -> float:
-        """Return the milliseconds of a forward; some of its tokens are then read again."""
-        feed = self.feed(self.tokens)
-        wait = torch.cuda.synchronize if self.model.device.type == "cuda" else int
-        wait()
-        begin = time.perf_counter()
-        self.cached.forward(feed)
-        wait()
-        took = time.perf_counter() - begin
+    def verify(self) -> None:
+        """Read the tokens; some of them are then read again."""
+        self.cached.forward(self.feed(self.tokens))
         self.read += min(GAINED, self.tokens)
-        return 1e3 * took
 
 
 def ways_of(model: PreTrainedModel) -> list[str]:
@@ -97,30 +89,19 @@ def ways_of(model: PreTrainedModel) -> list[str]:
 
 
 @torch.inference_mode()
-def measure(family: str) -> Iterator[dict[str, object]]:
-    """Yield one line for each way of a family."""
-    model = build(family, make_config(families()[family]), "sdpa")
-    for line in times_of(model):
-        yield {"family": family} | line | bytes_of(family, str(line["way"]))
-
-
 def times_of(model: PreTrainedModel) -> Iterator[dict[str, object]]:
     """Yield one line for each way of a model: K + 1 tokens beside one."""
     ways = ways_of(model)
     readers = {"one token": Reader(model, ways[0], 1)}
     readers |= {way: Reader(model, way, K + 1) for way in ways}
-    took: dict[str, list[float]] = {way: [] for way in readers}
-    for turn in range(-3, TURNS):  # the first ones warm up
-        for way, reader in readers.items():
-            ms = reader.verify()
-            if turn >= 0:
-                took[way].append(ms)
-    one = median(took.pop("one token"))
-    for way, times in took.items():
-        verify = median(times)
-        yield {"way": way, "one_ms": one, "verify_ms": verify, "ratio": verify / one}
+    verifying = {way: reader.verify for way, reader in readers.items()}
+    seconds = interleaved(verifying, TURNS, model.device)
+    one, *others = (1e3 * median(seconds[way]) for way in readers)
+    for way, ms in zip(ways, others, strict=True):
+        yield {"way": way, "one_ms": one, "verify_ms": ms, "ratio": ms / one}
 
 
+@torch.inference_mode()
 def bytes_of(family: str, way: str) -> dict[str, float]:
     """Return what a row takes in one layer of each kind, of the default configuration's widths."""
     config = families()[family](**CHANGES.get(family, {}))
@@ -146,7 +127,11 @@ def states_cost(names: Sequence[str] = FAMILIES) -> Measured:
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
-    lines = [line for family in names for line in measure(family)]
+    lines = []
+    for family in names:
+        model = build(family, make_config(families()[family]), "sdpa")
+        for line in times_of(model):
+            lines.append({"family": family, **line, **bytes_of(family, line["way"])})
     about = measured_on(sv.load_pair(device="cpu"), rows=ROWS, num_draft_tokens=K, turns=TURNS)
     return pd.DataFrame(lines), about
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,26 +115,21 @@ class AcceptanceTable:
         return np.diff(self.offsets)
 
     def workload(
-        self,
-        requests: int | None = None,
-        *,
-        arrivals: float | Sequence[float] | None = None,
-        replicas: int = 1,
-        seed: int = 0,
+        self, requests: int | None = None, *, replicas: int = 1, seed: int = 0
     ) -> Workload:
-        """Return requests that write the table's texts.
+        """Return requests that write the table's texts, all at once.
 
         Args:
             requests: so many a replica, drawn from the texts at random; None: each text once, in
                 order.
-            arrivals, replicas: as in `Workload.drawn`.
-            seed: of all that is drawn.
+            replicas: G.
+            seed: of what is drawn.
         """
         count = len(self.prompt_tokens)
         texts = np.tile(np.arange(count), (replicas, 1))
         if requests is not None:
             texts = np.random.default_rng(seed).integers(0, count, (replicas, requests))
-        return self.writing(texts).arriving(arrivals, seed)
+        return self.writing(texts)
 
     def writing(self, texts: Array) -> Workload:
         """Return requests that write the texts with these numbers (G, N), all at once."""

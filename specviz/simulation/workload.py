@@ -153,19 +153,14 @@ class Workload:
         new_tokens: Sequence[int],
         acceptance: Acceptance,
         *,
-        arrivals: float | Sequence[float] | None = None,
         replicas: int = 1,
         seed: int = 0,
     ) -> Workload:
-        """Return requests with exactly these lengths, in this order, in every replica.
-
-        The other arguments are those of `drawn`.
-        """
+        """Return requests with exactly these lengths, in order, all at once, in every replica."""
         prompts = np.tile(np.asarray(prompt_tokens), (replicas, 1))
         outputs = np.tile(np.asarray(new_tokens), (replicas, 1))
         generator = np.random.default_rng(seed)
-        made = cls._with_acceptance(prompts, outputs, acceptance, generator)
-        return made.arriving(arrivals, seed)
+        return cls._with_acceptance(prompts, outputs, acceptance, generator)
 
     @classmethod
     def _with_acceptance(
