@@ -103,7 +103,10 @@ def train_on(
     optimisers = optimisers_for(model, job.rates)
     checkpoint = job.folder / f"{job.name}.safetensors"
     check_steps(checkpoint, job.steps)
-    start, history = _resume(checkpoint, model, optimisers)
+    start = 0
+    history: list[dict[str, float]] = []
+    if checkpoint.exists():
+        start, history = load_checkpoint(checkpoint, model, optimisers)
     bar = tqdm(
         total=job.steps,
         initial=start,
@@ -122,40 +125,28 @@ def train_on(
         tokens_seen += num_tokens
         bar.update()
         done = step + 1
-        if done % job.checkpoint_every == 0 or done == job.steps:
-            entry = {"step": done, "tokens": tokens_seen, "loss": _mean_loss(job, done, losses)}
-            history.append(entry | _since(begun) | measure())
-            save_checkpoint(checkpoint, model, optimisers, done, history, job.steps)
-            bar.set_postfix(loss=f"{entry['loss']:.3f}")
-            losses = []
-            begun = (time.monotonic(), time.process_time())
+        if done % job.checkpoint_every and done != job.steps:
+            continue
+        mean = torch.stack(losses).mean().item()
+        if not math.isfinite(mean):
+            raise ValueError(
+                f"the loss of {job.name} is not finite at step {done}: the training diverged; "
+                "the checkpoint before is kept, try another seed or lower rates"
+            )
+        entry = {
+            "step": done,
+            "tokens": tokens_seen,
+            "loss": mean,
+            "seconds": time.monotonic() - begun[0],
+            "cpu_seconds": time.process_time() - begun[1],
+        }
+        history.append(entry | measure())
+        save_checkpoint(checkpoint, model, optimisers, done, history, job.steps)
+        bar.set_postfix(loss=f"{mean:.3f}")
+        losses = []
+        begun = (time.monotonic(), time.process_time())
     bar.close()
     return history
-
-
-def _since(begun: tuple[float, float]) -> dict[str, float]:
-    wall, cpu = begun
-    return {"seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
-
-
-def _mean_loss(job: TrainingJob, step: int, losses: list[torch.Tensor]) -> float:
-    """Return the mean of the losses. Raise ValueError if it is not finite."""
-    mean = torch.stack(losses).mean().item()
-    if not math.isfinite(mean):
-        raise ValueError(
-            f"the loss of {job.name} is not finite at step {step}: the training diverged; "
-            "the checkpoint before is kept, try another seed or lower rates"
-        )
-    return mean
-
-
-def _resume(
-    checkpoint: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer]
-) -> tuple[int, list[dict[str, float]]]:
-    """Return the step to begin with and the history before it."""
-    if checkpoint.exists():
-        return load_checkpoint(checkpoint, model, optimisers)
-    return 0, []
 
 
 def update(
@@ -211,30 +202,27 @@ def load_checkpoint(
         names = file.keys()
         tensors = {name: file.get_tensor(name) for name in names}
         header = file.metadata()
-    _check_parameters(path, model, tensors)
+    expected = {f"model.{name}": value.shape for name, value in model.named_parameters()}
+    found = {name: value.shape for name, value in tensors.items() if name.startswith("model.")}
+    if found != expected:
+        names = [name for name, _ in found.items() ^ expected.items()]
+        raise ValueError(
+            f"{quoted_path(path)} is the checkpoint of another model: they differ in "
+            f"{min(names).removeprefix('model.')}; pass another folder, or delete that file to "
+            "begin again"
+        )
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(tensors[f"model.{name}"])
     for i, optimiser in enumerate(optimisers):
-        prefix = f"optimiser.{i}."
-        own = {}
-        for name, tensor in tensors.items():
-            if name.startswith(prefix):
-                own[name.removeprefix(prefix)] = tensor
-        _restore_optimiser(optimiser, own)
+        whole = optimiser.state_dict()
+        whole["state"] = {}
+        for key, tensor in tensors.items():
+            if key.startswith(f"optimiser.{i}."):
+                _, _, parameter_id, name = key.split(".", 3)
+                whole["state"].setdefault(int(parameter_id), {})[name] = tensor
+        optimiser.load_state_dict(whole)
     return int(header["step"]), json.loads(header["history"])
-
-
-def branch_checkpoint(source: Path, path: Path, steps: int) -> None:
-    """Copy a checkpoint to `path`, for a training of another number of steps that begins there.
-
-    Raises WriteError if the disk is full.
-    """
-    with safe_open(source, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        header = file.metadata()
-    with replacing(path, alone=True) as partial:
-        save_file(tensors, partial, metadata={**header, "steps": str(steps)})
 
 
 def check_steps(path: Path, steps: int) -> None:
@@ -253,25 +241,3 @@ def check_steps(path: Path, steps: int) -> None:
             f"steps must be {known}, those of the training in {quoted_path(path)}, got {steps}; "
             f"pass {known}, or another folder, or delete that file to begin again"
         )
-
-
-def _check_parameters(path: Path, model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
-    """Raise ValueError unless the tensors are those of the model."""
-    expected = {f"model.{name}": value.shape for name, value in model.named_parameters()}
-    found = {name: value.shape for name, value in tensors.items() if name.startswith("model.")}
-    if found != expected:
-        names = [name for name, _ in found.items() ^ expected.items()]
-        raise ValueError(
-            f"{quoted_path(path)} is the checkpoint of another model: they differ in "
-            f"{min(names).removeprefix('model.')}; pass another folder, or delete that file to "
-            "begin again"
-        )
-
-
-def _restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
-    whole = optimiser.state_dict()
-    whole["state"] = {}
-    for key, tensor in tensors.items():
-        parameter_id, name = key.split(".", 1)
-        whole["state"].setdefault(int(parameter_id), {})[name] = tensor
-    optimiser.load_state_dict(whole)

@@ -108,7 +108,7 @@ def train_head(
         raise ValueError(f"target must be in float32, got {target.dtype}; load it so")
     folder = require_path("folder", folder)
     check_writable(folder, folder=True)
-    check_steps(checkpoint_of(kind, folder), plan.steps)
+    check_steps(folder / f"head-{kind}.safetensors", plan.steps)
     head = new_head(kind, target, plan, **changes)
     windows = _checked_windows(tokens, head, plan)
     make_folder(folder)
@@ -159,11 +159,6 @@ def train_from(
     with frozen(target):
         history = train_on(job, head, loss, partial(head_batches, features, head, plan), measure)
     return TrainedHead(head.eval(), history)
-
-
-def checkpoint_of(kind: str, folder: Path) -> Path:
-    """Return where the checkpoint of a head lies."""
-    return folder / f"head-{kind}.safetensors"
 
 
 def _checked_windows(tokens: object, head: DraftHead, plan: HeadPlan) -> np.ndarray:
