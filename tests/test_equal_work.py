@@ -425,7 +425,7 @@ def test_a_head_says_how_long_it_was_trained(tmp_path: Path) -> None:
     pair = sv.load_pair()
     seconds = {}
     for kind in ("eagle3", "medusa"):
-        work = SharedWork(pair, [[5, 6, 7]], reference_of(pair, [[5, 6, 7]], 2))
+        work = SharedWork(pair, reference_of(pair, [[5, 6, 7]], 2))
         grid = Grid(("inplace",), (1,), (2,), (2,), drafters=(kind,))
         (cell,) = grid.cells("embedded")
         seconds[kind] = measure(work, cell)["training_s"]

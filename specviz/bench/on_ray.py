@@ -15,16 +15,7 @@ from typing import Any
 import torch
 
 from specviz.bench.cells import Cell
-from specviz.bench.measuring import (
-    Outcome,
-    SharedWork,
-    failed,
-    measure,
-    reference_of,
-    stamp,
-    warm_up,
-    with_memory,
-)  # fmt: skip
+from specviz.bench.measuring import Outcome, SharedWork, failed, measure, stamp
 from specviz.bench.running import Job, Outcomes, Setting
 from specviz.engine.models.pair import Pair
 from specviz.generation.result import Result
@@ -70,10 +61,11 @@ class OnRay:
         """
         by_cell: dict[Cell, list[Job]] = defaultdict(list)
         for job in jobs:
-            by_cell[job.cell].append(job)
-            if str(job.cell.device).startswith("cuda:"):
+            by_cell[job[0]].append(job)
+        for cell in by_cell:
+            if str(cell.device).startswith("cuda:"):
                 raise ValueError(
-                    f"device={job.cell.device!r} names one GPU, but Ray assigns them; pass"
+                    f"device={cell.device!r} names one GPU, but Ray assigns them; pass"
                     " device='cuda'"
                 )
         ray: Any = import_module("ray")
@@ -102,7 +94,7 @@ class OnRay:
                 except ray.exceptions.RayTaskError as error:
                     raise error.cause from None  # as it would have been raised here
                 except ray.exceptions.RayError as error:
-                    outcomes = [failed(error) | stamp(*ray.get(reference))]
+                    outcomes = [failed(error) | stamp(ray.get(reference))]
                 # Where the cell failed there are fewer outcomes than jobs.
                 yield from zip(same, outcomes, strict=False)
         finally:
@@ -119,33 +111,23 @@ class OnRay:
         return {"num_cpus": self.cpus or smallest, "max_retries": RETRIES}
 
 
-def _loaded(setting: Setting, cell: Cell, place: dict[str, Any]) -> tuple[Pair, list[list[int]]]:
-    """Load the pair in a task, with the threads that it may use; return it with the prompts."""
-    on_gpu = "num_gpus" in place
-    if not on_gpu:
+def _load(setting: Setting, cell: Cell, place: dict[str, Any]) -> Pair:
+    """Load the pair in a task, which may use as many threads as it has CPUs."""
+    if "num_gpus" not in place:
         torch.set_num_threads(place["num_cpus"])
-    pair = setting.sources[cell.pair].load("cuda" if on_gpu else cell.device, cell.dtype)
-    return pair, setting.prompt_ids(cell, pair)
+    return setting.sources[cell.pair].load(cell.device, cell.dtype)
 
 
-def _reference(setting: Setting, cell: Cell, place: dict[str, Any]) -> tuple[Result, int]:
-    """Decode each prompt alone with the target, in a task; return that and how many there are."""
-    pair, ids = _loaded(setting, cell, place)
-    return reference_of(pair, ids, cell.max_new_tokens), len(ids)
+def _reference(setting: Setting, cell: Cell, place: dict[str, Any]) -> Result:
+    return setting.reference(_load(setting, cell, place), cell)
 
 
 def _measure(
-    setting: Setting,
-    reference: tuple[Result, int],
-    cell: Cell,
-    repetitions: int,
-    place: dict[str, Any],
+    setting: Setting, reference: Result, cell: Cell, repetitions: int, place: dict[str, Any]
 ) -> list[Outcome]:
     """Measure the repetitions of a cell in a task, up to the first that failed."""
-    work = SharedWork(*_loaded(setting, cell, place), reference[0])
-    warmed = warm_up(work, cell)
+    work = SharedWork(_load(setting, cell, place), reference)
     outcomes: list[Outcome] = []
     while len(outcomes) < repetitions and not (outcomes and outcomes[-1]["failure"]):
-        outcome = measure(work, cell, recording=setting.recording)
-        outcomes.append(with_memory(outcome, cell, warmed))
+        outcomes.append(measure(work, cell, recording=setting.recording))
     return outcomes
