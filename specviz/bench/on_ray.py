@@ -55,19 +55,13 @@ class OnRay:
         """Run the jobs; yield their outcomes as their cells end.
 
         Raises:
-            ValueError: a device is named that Ray would have to choose.
-            Exception: what models, prompts and references raise, ConnectionError without a
-                cluster at the address, and an error of Ray if all workers died over a reference.
+            Exception: what models, prompts and references raise ("cuda" is the one GPU that a task
+                has), ConnectionError without a cluster at the address, and an error of Ray if all
+                workers died over a reference.
         """
         by_cell: dict[Cell, list[Job]] = defaultdict(list)
         for job in jobs:
             by_cell[job[0]].append(job)
-        for cell in by_cell:
-            if str(cell.device).startswith("cuda:"):
-                raise ValueError(
-                    f"device={cell.device!r} names one GPU, but Ray assigns them; pass"
-                    " device='cuda'"
-                )
         ray: Any = import_module("ray")
         started = not ray.is_initialized()
         if started:
@@ -104,7 +98,7 @@ class OnRay:
     def _place(self, ray: Any, cell: Cell) -> dict[str, Any]:
         """Return the resources that a task requests from Ray."""
         any_gpu = ray.cluster_resources().get("GPU", 0) > 0
-        if cell.device == "cuda" or (cell.device is None and any_gpu):
+        if str(cell.device).startswith("cuda") or (cell.device is None and any_gpu):
             return {"num_gpus": self.gpus, "num_cpus": self.cpus or 1, "max_retries": RETRIES}
         nodes = [node for node in ray.nodes() if node["Alive"]]
         smallest = min(int(node["Resources"].get("CPU", 1)) for node in nodes)

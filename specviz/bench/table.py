@@ -62,18 +62,11 @@ def cell_key(cell: Mapping[str, object]) -> str:
 def make_table(measurements: Sequence[Measurement]) -> pd.DataFrame:
     """Return one entry for each cell, in the order in which cells first occur.
 
-    Columns: pair; device (its name); dtype; max_new_tokens; prompt_tokens (NA: uncut); batch_size;
-    strategy; drafter; num_draft_tokens; exact_match (share of prompts whose tokens equal decoding
-    alone; the lowest of the repetitions); near_ties (texts that differ where rounding explains it;
-    the most); mean_acceptance_length; rounds; new_tokens; tokens_per_s (median over repetitions),
-    tokens_per_s_low and _high (their range); repetitions (that have a speed);
-    ratio_to_autoregressive (to its speed at the same B within the same repetition; median), _low
-    and _high (range); ratio_to_hf_assisted (likewise, to the fastest HF assisted generation at
-    B = 1); round_ms, draft_ms and sync_share (medians over rounds of full batches without
-    prompts; draft_ms is the phase draft, in milliseconds);
-    recorded_tokens_per_s where it was measured; the columns of USED (medians; see
-    `measuring.use_of`); failure (why a cell has no speed); prompts; threads; versions; created
-    (the last repetition's date).
+    The columns are those in docs/compare.md. device is its name. exact_match is the lowest of the
+    repetitions, near_ties the most. Speeds in tokens/s, ratios, times in milliseconds and what a
+    run used are medians, with the range as _low and _high. A ratio is taken within a repetition,
+    that to HF assisted generation with the fastest of it at B = 1. recorded_tokens_per_s is there
+    only where it was measured. created is the date of the last repetition.
     """
     runs = pd.DataFrame([each["cell"] | each for each in measurements])
     runs["key"] = [cell_key(each["cell"]) for each in measurements]
