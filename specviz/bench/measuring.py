@@ -105,7 +105,7 @@ def reference_of(pair: Pair, prompts: Sequence[Sequence[int]], max_new_tokens: i
 
 def measure(work: SharedWork, cell: Cell, *, recording: bool = False) -> Outcome:
     """Run the cell and return what `measure_in_turns` returns."""
-    return _drain(measure_in_turns(work, cell, recording=recording))
+    return drain(measure_in_turns(work, cell, recording=recording))
 
 
 def take_turns(
@@ -331,7 +331,7 @@ def _timed(steps: Steps[T], device: torch.device) -> Steps[tuple[T, float]]:
         yield written
 
 
-def _drain(steps: Steps[T]) -> T:
+def drain(steps: Steps[T]) -> T:
     """Take all steps and return the value at their end."""
     ((_, value),) = interleave([steps], 0, 1, lambda place: nullcontext())
     return value
@@ -356,7 +356,7 @@ def warm_up(work: SharedWork, cell: Cell) -> float | None:
         prompts = sorted(prompts, key=len, reverse=True)[:rows]
 
     def run() -> None:
-        _drain(_run(work, cell, prompts))
+        drain(_run(work, cell, prompts))
 
     drafting = drafting_modules(pair, cell)
     gpus = [place.index or 0 for place in places(pair) if place.type == "cuda"]
