@@ -16,7 +16,6 @@ OPTIONS: dict[str, Any] = {
     "max_new_tokens": 20,
     "progress": False,
 }
-COLUMNS = ("accepted", "gained", "verified")
 
 
 def knowing(result: sv.Result, ids_more: int = 0) -> ClockedDrafter:
@@ -24,6 +23,12 @@ def knowing(result: sv.Result, ids_more: int = 0) -> ClockedDrafter:
     texts = [[token + ids_more for token in tokens] for tokens in result.tokens]
     known = dict(zip(map(tuple, result.prompts), texts, strict=True))
     return ClockedDrafter(**vars(DRAFTER), known=known)
+
+
+def assert_same(result: sv.Result, plain: sv.Result) -> None:
+    assert result.tokens == plain.tokens
+    for name in ("accepted", "gained", "verified"):
+        assert result.rows[name].tolist() == plain.rows[name].tolist(), name
 
 
 @pytest.fixture
@@ -48,9 +53,7 @@ def test_known_texts_leave_the_run_as_it_is(asked: list[str], strategy: str) -> 
     rounds = asked.count("target")
     asked.clear()
     result = sv.generate(pair, prompts, strategy=strategy, drafter=knowing(plain), **OPTIONS)
-    assert result.tokens == plain.tokens
-    for name in COLUMNS:
-        assert result.rows[name].tolist() == plain.rows[name].tolist(), name
+    assert_same(result, plain)
     assert asked.count("target") < rounds / 2
     assert asked.count("draft") == rounds
 
@@ -69,11 +72,9 @@ def test_the_target_is_asked_where_a_row_has_left_its_known_text(asked: list[str
 def test_drawn_texts_are_not_taken_from_greedy_ones() -> None:
     pair, prompts = make_pair("llama"), make_prompts()[:3]
     greedy = sv.generate(pair, prompts, drafter=DRAFTER, **OPTIONS)
-    sampled = OPTIONS | {
-        "sampling": sv.SamplingParams(temperature=1.0, coupling="gumbel"),
-        "seed": 3,
-    }
-    plain = sv.generate(pair, prompts, drafter=DRAFTER, **sampled)
-    result = sv.generate(pair, prompts, drafter=knowing(greedy), **sampled)
-    assert result.tokens == plain.tokens
-    assert result.rows["accepted"].tolist() == plain.rows["accepted"].tolist()
+    sampling = sv.SamplingParams(temperature=1.0, coupling="gumbel")
+    plain, result = (
+        sv.generate(pair, prompts, drafter=drafter, sampling=sampling, seed=3, **OPTIONS)
+        for drafter in (DRAFTER, knowing(greedy))
+    )
+    assert_same(result, plain)
