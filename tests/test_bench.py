@@ -358,6 +358,13 @@ def test_what_generate_is_asked(work: SharedWork, monkeypatch: pytest.MonkeyPatc
     assert set(kept) == {False}
 
 
+def test_a_cell_whose_warm_up_fails_says_why(
+    work: SharedWork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "PeakMeter", None)
+    assert measure(work, cell_of("inplace"))["failure"].startswith("TypeError: ")
+
+
 # Baselines
 
 
