@@ -144,9 +144,3 @@ def test_the_command_runs_on_the_cluster_at_an_address(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert pd.read_csv(tmp_path / "bench.csv")["exact_match"].tolist() == [1, 1]
     assert "| `inplace` | " in run.stdout
-
-
-def test_ray_hands_out_gpus_itself() -> None:
-    said = r"^device='cuda:1' names one GPU, but Ray assigns them; pass device='cuda'"
-    with pytest.raises(ValueError, match=said):
-        run(Grid(("inplace",), devices=("cuda", "cuda:1")))

@@ -106,7 +106,7 @@ def test_a_name_or_a_device_that_is_unknown() -> None:
     with pytest.raises(ValueError, match=said):
         ShapePair("gpt")
     with pytest.raises(ValueError, match=r"^device='tpu' is unknown; "):
-        ShapePair("qwen3-8b/0.6b").check("tpu", None)
+        ShapePair("qwen3-8b/0.6b").load("tpu", None)
 
 
 @pytest.mark.gpu

@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import re
+import resource
 import shutil
 import sys
 from pathlib import Path
@@ -86,33 +87,21 @@ def test_what_is_written_to_a_device_does_not_take_its_place(tmp_path):
     assert (tmp_path / "kept").read_bytes() == b"new"
 
 
-def test_a_log_on_a_full_disk(monkeypatch, tmp_path):
+def test_a_log_on_a_full_disk(tmp_path):
     """Its device takes half a line: rows before it are read again, the half is not."""
     path = tmp_path / "bench.jsonl.partial"
-    with Log(path, {"a": 1}) as log:
-        log.add({"row": 1})
-        plain = log._file
-
-        class Half:
-            def write(self, content: bytes) -> int:
-                if len(content) < 5:
-                    raise OSError(errno.ENOSPC, "No space left on device")
-                return plain.write(content[: len(content) // 2])
-
-            def __getattr__(self, name: str) -> object:
-                return getattr(plain, name)
-
-        log._file = Half()  # type: ignore[assignment]
-        with pytest.raises(
-            WriteError, match=rf"^{path}: cannot be written \(No space left on device\); {RESUME}$"
-        ):
+    log = Log(path, {"a": 1})
+    log.add({"row": 1})
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 5, limits[1]))
+    try:
+        with pytest.raises(WriteError, match=rf"^{path}: cannot be written \(.*\); {RESUME}$"):
             log.add({"row": 2})
-    assert len(path.read_bytes().splitlines()) == 3
-    with Log(path, {"a": 1}) as log:
-        assert log.measurements == [{"row": 1}]
-        log.add({"row": 3})
-    with Log(path, {"a": 1}) as log:
-        assert log.measurements == [{"row": 1}, {"row": 3}]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before + b'{"row'
+    assert Log(path, {"a": 1}).measurements == [{"row": 1}]
 
 
 def test_a_folder_between_its_two_names_is_not_lost(tmp_path):

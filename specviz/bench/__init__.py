@@ -8,6 +8,7 @@ print(check(table))
 
 from specviz.bench.cells import STANDARD, SYNTHETIC, Grid, standard
 from specviz.bench.equal_work import check, comparisons
+from specviz.bench.measuring import pays
 from specviz.bench.on_ray import OnRay
 from specviz.bench.running import run_bench
 from specviz.bench.sources import (
@@ -19,7 +20,6 @@ from specviz.bench.sources import (
     Written,
 )  # fmt: skip
 from specviz.bench.table import failures, make_table, read_table, readable, sections
-from specviz.bench.verdict import pays
 
 __all__ = [
     "STANDARD", "SYNTHETIC", "Baseline", "Grid", "LoadedPair", "OnRay", "PairSource", "ShapePair",

@@ -6,7 +6,6 @@ synthetic:rates=0.8/0.6/0.5       inplace:selector=tetris+extra=2
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -52,7 +51,7 @@ class Method:
 
     label: str
     how: Strategy | Baseline
-    generate_options: tuple[tuple[str, object], ...] = ()
+    generate_options: dict[str, object] = field(default_factory=dict)
 
 
 def method(entry: str | Strategy | Baseline) -> Method:
@@ -65,31 +64,21 @@ def method(entry: str | Strategy | Baseline) -> Method:
         return Method(label(entry), entry)
     name, options = parse(entry)
     known: dict[str, type[Any]] = {**STRATEGIES, **BASELINES}
-    of_generate = {}
-    if name in STRATEGIES:
-        of_generate = {key: options[key] for key in sorted(GENERATE_OPTIONS & options.keys())}
-    own = {key: value for key, value in options.items() if key not in of_generate}
-    how = make("strategy", known, name, own)
+    asked = GENERATE_OPTIONS & options.keys() if name in STRATEGIES else set()
+    of_generate = {key: options[key] for key in sorted(asked)}
+    how = make("strategy", known, name, {key: options[key] for key in options.keys() - asked})
     if "selector" in of_generate:
         of_generate["selector"] = verifier(str(of_generate["selector"]))
-    return Method(label(how, options), how, tuple(of_generate.items()))
+    return Method(label(how, options), how, of_generate)
 
 
 def proposer(entry: str | Drafter) -> Drafter:
-    """Return the drafter that an entry of a grid names, such as "synthetic:rates=0.8/0.6".
-
-    Raises:
-        ValueError: the name or an option is unknown, or a value cannot be used.
-    """
+    """Return the drafter that an entry of a grid names, as `method` does."""
     return make("drafter", DRAFTERS, *parse(entry)) if isinstance(entry, str) else entry
 
 
 def verifier(entry: str) -> Selector:
-    """Return the selector that an option names: "tetris", "tetris+extra=3+score=largest".
-
-    Raises:
-        ValueError: the name or an option is unknown, or a value cannot be used.
-    """
+    """Return the selector that "tetris" or "tetris+extra=3+score=largest" names, as `method`."""
     name, *options = entry.split("+")
     return make("selector", SELECTORS, *parse(f"{name}:{','.join(options)}"))
 
@@ -203,52 +192,28 @@ class Grid:
                 "and numbers as K, and hf_assisted at B = 1 only; add another strategy, or B = 1"
             )
 
-    @cached_property
-    def methods(self) -> list[Method]:
-        """The strategies and baselines."""
-        return [method(entry) for entry in self.strategies]
-
-    @cached_property
-    def _proposers(self) -> list[Drafter]:
-        return [proposer(entry) for entry in self.drafters]
-
     def cells(self, pair: str) -> Iterator[Cell]:
         """Return the cells for one pair, those that share models and texts next to each other."""
-        shared = product(
-            self.devices, self.dtypes, self.max_new_tokens, self.prompt_tokens, self.batch_sizes
-        )
-        for device, dtype, new_tokens, prompt_tokens, size in shared:
-            for how, drafter, k in self._ways(size):
-                yield Cell(
-                    pair=pair,
-                    device=device,
-                    dtype=dtype,
-                    max_new_tokens=new_tokens,
-                    prompt_tokens=prompt_tokens,
-                    batch_size=size,
-                    strategy=how.label,
-                    drafter="none" if drafter is None else label(drafter),
-                    num_draft_tokens=k,
-                    method=how,
-                    proposer=drafter,
-                )
-
-    def _ways(self, batch_size: int) -> Iterator[tuple[Method, Drafter | None, int | str]]:
-        """Return (method, drafter, K): one of each method that does not draft."""
-        for each in self.methods:
-            if not each.how.drafts:
-                yield each, None, 0
+        methods = [method(entry) for entry in self.strategies]
+        proposers = [proposer(entry) for entry in self.drafters]
+        axes: list[Sequence[Any]] = [
+            self.devices, self.dtypes, self.max_new_tokens, self.prompt_tokens, self.batch_sizes,
+        ]  # fmt: skip
+        for device, dtype, new_tokens, prompt_tokens, size, way in product(*axes, methods):
+            shared = (pair, device, dtype, new_tokens, prompt_tokens, size, way.label)
+            if not way.how.drafts:
+                yield Cell(*shared, "none", 0, way, None)
                 continue
-            baseline = each.how if isinstance(each.how, Baseline) else None
-            if baseline is not None and baseline.alone and batch_size > 1:
+            is_baseline = isinstance(way.how, Baseline)
+            if is_baseline and way.how.alone and size > 1:
                 continue
-            for drafter, k in product(self._proposers, self.num_draft_tokens):
-                if baseline is None or (drafter.name == "model" and not isinstance(k, str)):
-                    yield each, drafter, k
+            for drafter, k in product(proposers, self.num_draft_tokens):
+                if not is_baseline or (drafter.name == "model" and not isinstance(k, str)):
+                    yield Cell(*shared, label(drafter), k, way, drafter)
 
 
 def standard(synthetic: str | Drafter = SYNTHETIC, **axes: Any) -> list[Grid]:
-    """Return the grids of `make bench`; `axes` as `Grid` takes them.
+    """Return the grids of `specviz bench` without options; `axes` as `Grid` takes them.
 
     They hold all strategies that promise the text, the baselines of transformers, `inplace` with
     other K and with a K chosen in each round, and `inplace` with drafts that are accepted at given

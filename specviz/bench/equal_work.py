@@ -6,7 +6,8 @@ the same B. `docs/compare.md` says why each line of LINES matters.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -46,27 +47,30 @@ def comparisons(table: pd.DataFrame) -> pd.DataFrame:
     columns = [*table, *(name for name in USED if name not in table)]
     for heading, section in sections(as_saved(table).reindex(columns=columns)):
         section = section.assign(
-            name=names(section),
+            name=names,
             method=section["strategy"].map(method_of) + " " + section["drafter"].map(method_of),
         )
-        assisted = _fastest(_sides(section, section["strategy"].str.startswith("hf_assisted")))
-        for size in sorted(section["batch_size"].unique()):
-            sides = _sides(section, section["batch_size"] == size)
-            plain = [side for side in sides if side.best["strategy"] == "autoregressive"]
+        # The methods that have a speed.
+        groups = section.groupby(["batch_size", "method"], sort=False)
+        all_sides = [
+            Side(each, section) for _, each in groups if each["tokens_per_s"].notna().any()
+        ]
+        assisted = _fastest(each for each in all_sides if each.strategy.startswith("hf_assisted"))
+        for size in sorted({each.batch_size for each in all_sides}):
+            sides = [each for each in all_sides if each.batch_size == size]
+            plain = _fastest(each for each in sides if each.strategy == "autoregressive")
             for ours in sides:
-                others = [each for each in sides if each.drafts and each is not ours]
+                others = (each for each in sides if each.drafts and each is not ours)
                 drafting = _fastest(others) if ours.drafts else None
                 # By name: the fastest of those that draft may be HF's own.
-                against = {
-                    each.name: each
-                    for each in (_fastest(plain), assisted, drafting)
-                    if each is not None and each.best["method"] != ours.best["method"]
-                }
+                against = {each.name: each for each in (plain, assisted, drafting) if each}
                 for theirs in against.values():
+                    if theirs.best["method"] == ours.best["method"]:
+                        continue
                     for line, judge in LINES.items():
                         verdict = judge(ours, theirs)
                         if verdict is not None:
-                            compared = (heading, int(size), ours.name, theirs.name)
+                            compared = (heading, size, ours.name, theirs.name)
                             found.append((*compared, line, *verdict))
     return pd.DataFrame(found, columns=COLUMNS)
 
@@ -81,27 +85,23 @@ def by_line(found: pd.DataFrame) -> pd.DataFrame:
     entries = []
     for line in LINES:
         here = found[found["line"] == line]
-        broken = here[here["state"] == BROKEN]
-        unknown = here[here["state"] == UNKNOWN]
-        if len(broken) + len(unknown):
-            first = (broken if len(broken) else unknown).iloc[0]
-            what = f"{first['method']} to {first['reference']}, B = {first['batch_size']}"
-            counts = (line, len(broken), len(unknown))
-            entries.append((*counts, f"{what}: {first['why']}"))
+        broken, unknown = (here[here["state"] == state] for state in (BROKEN, UNKNOWN))
+        for first in pd.concat([broken, unknown]).head(1).itertuples():
+            what = f"{first.method} to {first.reference}, B = {first.batch_size}: {first.why}"
+            entries.append((line, len(broken), len(unknown), what))
     return pd.DataFrame(entries, columns=["line", "broken", "unknown", "example"])
 
 
 def summary(found: pd.DataFrame) -> str:
     """Say in a sentence how many of `comparisons` break a line, and which lines."""
     compared = found.groupby(COLUMNS[:4], sort=False)["state"].agg(set)
-    broken = sum(BROKEN in states for states in compared)
-    if not broken:
-        unknown = sum(UNKNOWN in states for states in compared)
-        text = f"no line is broken in {len(compared)} comparisons"
-        return f"{text}; in {unknown} of them a line cannot be known" if unknown else text
-    lines = by_line(found).query("broken > 0")
-    counts = ", ".join(f"{each.line} in {each.broken}" for each in lines.itertuples())
-    return f"{broken} of {len(compared)} comparisons are not at equal work: {counts}"
+    broken, unknown = (sum(state in each for each in compared) for state in (BROKEN, UNKNOWN))
+    if broken:
+        lines = by_line(found).query("broken > 0")
+        counts = ", ".join(f"{each.line} in {each.broken}" for each in lines.itertuples())
+        return f"{broken} of {len(compared)} comparisons are not at equal work: {counts}"
+    text = f"no line is broken in {len(compared)} comparisons"
+    return f"{text}; in {unknown} of them a line cannot be known" if unknown else text
 
 
 def method_of(label: str) -> str:
@@ -129,6 +129,9 @@ class Side:
         self.section = section
         self.best = entries.loc[entries["tokens_per_s"].idxmax()]
         self.name = str(self.best["name"])
+        self.strategy = str(self.best["strategy"])
+        self.batch_size = int(self.best["batch_size"])
+        self.speed = float(self.best["tokens_per_s"])
         self.drafts = bool(self.best["drafter"] != "none")
         # The K at which the method was tried, those that failed among them.
         self.tried = list(dict.fromkeys(entries["num_draft_tokens"].astype(str)))
@@ -139,14 +142,8 @@ class Side:
         return None if pd.isna(value) else value
 
 
-def _sides(section: pd.DataFrame, where: pd.Series) -> list[Side]:
-    """Return the methods that have a speed among the entries `where`."""
-    groups = section[where].groupby(["method", "batch_size"], sort=False)
-    return [Side(each, section) for _, each in groups if each["tokens_per_s"].notna().any()]
-
-
-def _fastest(sides: list[Side]) -> Side | None:
-    return max(sides, key=lambda side: float(side.best["tokens_per_s"]), default=None)
+def _fastest(sides: Iterable[Side]) -> Side | None:
+    return max(sides, key=lambda side: side.speed, default=None)
 
 
 # A judge returns the state and why, or None where the line does not apply.
@@ -161,7 +158,7 @@ def _same(ours: Side, theirs: Side, *columns: str, close: bool = False) -> tuple
         if None in values:
             missing.append(column)
         elif values[0] != values[1] and not (close and _close(*values)):
-            return BROKEN, f"{column}: {_shown(values[0])} against {_shown(values[1])}"
+            return BROKEN, _against(column, *values)
     return (UNKNOWN, f"{', '.join(missing)} missing") if missing else (HOLDS, "")
 
 
@@ -180,23 +177,21 @@ def _verified(ours: Side, theirs: Side) -> _Verdict:
         side.entries.loc[side.entries["tokens_per_s"].notna(), column] for side in (ours, theirs)
     ]
     found = [sorted(set(values.dropna())) for values in both]
-    if any(_close(value, other) for value in found[0] for other in found[1]):
+    if any(_close(value, other) for value, other in product(*found)):
         return HOLDS, ""
     if any(values.isna().any() for values in both):
         return UNKNOWN, f"{column} missing"
-    shown = [" / ".join(map(_shown, values)) for values in found]
-    return BROKEN, f"{column}: {shown[0]} against {shown[1]}"
+    return BROKEN, _against(column, *(" / ".join(map(_shown, values)) for values in found))
 
 
 def _drafting(ours: Side, theirs: Side) -> _Verdict:
     """Check that no time of drafting was left out."""
-    left_out = [side.value("uncounted_s") for side in (ours, theirs) if side.drafts]
+    if not (ours.drafts or theirs.drafts):
+        return None
+    left_out = [side.value("uncounted_s") if side.drafts else 0.0 for side in (ours, theirs)]
     if any(left_out):
-        values = [side.value("uncounted_s") if side.drafts else 0.0 for side in (ours, theirs)]
-        return BROKEN, f"uncounted_s: {_shown(values[0])} against {_shown(values[1])}"
-    if None in left_out:
-        return UNKNOWN, "uncounted_s missing"
-    return (HOLDS, "") if left_out else None
+        return BROKEN, _against("uncounted_s", *left_out)
+    return (UNKNOWN, "uncounted_s missing") if None in left_out else (HOLDS, "")
 
 
 def _in_flight(ours: Side, theirs: Side) -> _Verdict:
@@ -220,15 +215,14 @@ def _memory(ours: Side, theirs: Side) -> _Verdict:
     section = less.section
     larger = section[
         (section["method"] == less.best["method"])
-        & (section["batch_size"] > less.best["batch_size"])
+        & (section["batch_size"] > less.batch_size)
         & (section["memory_mb"] <= more.value("memory_mb"))
-        & (section["tokens_per_s"] > less.best["tokens_per_s"])
+        & (section["tokens_per_s"] > less.speed)
     ]
-    if larger.empty:
-        return state, why
-    best = larger.loc[larger["tokens_per_s"].idxmax()]
-    speeds = f"{best['tokens_per_s']:.0f} tokens/s instead of {less.best['tokens_per_s']:.0f}"
-    return state, f"{why}, in which {less.name} has room for B = {best['batch_size']}: {speeds}"
+    for best in larger.nlargest(1, "tokens_per_s").itertuples():
+        why += f", in which {less.name} has room for B = {best.batch_size}: "
+        why += f"{best.tokens_per_s:.0f} tokens/s instead of {less.speed:.0f}"
+    return state, why
 
 
 def _training(ours: Side, theirs: Side) -> _Verdict:
@@ -248,6 +242,10 @@ def _best_settings(ours: Side, theirs: Side) -> _Verdict:
     if set(tried[0]) != set(tried[-1]):
         return BROKEN, f"best of K = {', '.join(tried[0])} against {', '.join(tried[1])}"
     return (UNKNOWN, f"K = {tried[0][0]} only") if len(tried[0]) == 1 else (HOLDS, "")
+
+
+def _against(column: str, one: Any, other: Any) -> str:
+    return f"{column}: {_shown(one)} against {_shown(other)}"
 
 
 def _close(one: float, other: float) -> bool:

@@ -15,16 +15,7 @@ from typing import Any
 import torch
 
 from specviz.bench.cells import Cell
-from specviz.bench.measuring import (
-    Outcome,
-    SharedWork,
-    failed,
-    measure,
-    reference_of,
-    stamp,
-    warm_up,
-    with_memory,
-)  # fmt: skip
+from specviz.bench.measuring import Outcome, SharedWork, failed, measure, stamp
 from specviz.bench.running import Job, Outcomes, Setting
 from specviz.engine.models.pair import Pair
 from specviz.generation.result import Result
@@ -64,18 +55,13 @@ class OnRay:
         """Run the jobs; yield their outcomes as their cells end.
 
         Raises:
-            ValueError: a device is named that Ray would have to choose.
-            Exception: what models, prompts and references raise, ConnectionError without a
-                cluster at the address, and an error of Ray if all workers died over a reference.
+            Exception: what models, prompts and references raise ("cuda" is the one GPU that a task
+                has), ConnectionError without a cluster at the address, and an error of Ray if all
+                workers died over a reference.
         """
         by_cell: dict[Cell, list[Job]] = defaultdict(list)
         for job in jobs:
-            by_cell[job.cell].append(job)
-            if str(job.cell.device).startswith("cuda:"):
-                raise ValueError(
-                    f"device={job.cell.device!r} names one GPU, but Ray assigns them; pass"
-                    " device='cuda'"
-                )
+            by_cell[job[0]].append(job)
         ray: Any = import_module("ray")
         started = not ray.is_initialized()
         if started:
@@ -102,7 +88,7 @@ class OnRay:
                 except ray.exceptions.RayTaskError as error:
                     raise error.cause from None  # as it would have been raised here
                 except ray.exceptions.RayError as error:
-                    outcomes = [failed(error) | stamp(*ray.get(reference))]
+                    outcomes = [failed(error) | stamp(ray.get(reference))]
                 # Where the cell failed there are fewer outcomes than jobs.
                 yield from zip(same, outcomes, strict=False)
         finally:
@@ -112,40 +98,30 @@ class OnRay:
     def _place(self, ray: Any, cell: Cell) -> dict[str, Any]:
         """Return the resources that a task requests from Ray."""
         any_gpu = ray.cluster_resources().get("GPU", 0) > 0
-        if cell.device == "cuda" or (cell.device is None and any_gpu):
+        if str(cell.device).startswith("cuda") or (cell.device is None and any_gpu):
             return {"num_gpus": self.gpus, "num_cpus": self.cpus or 1, "max_retries": RETRIES}
         nodes = [node for node in ray.nodes() if node["Alive"]]
         smallest = min(int(node["Resources"].get("CPU", 1)) for node in nodes)
         return {"num_cpus": self.cpus or smallest, "max_retries": RETRIES}
 
 
-def _loaded(setting: Setting, cell: Cell, place: dict[str, Any]) -> tuple[Pair, list[list[int]]]:
-    """Load the pair in a task, with the threads that it may use; return it with the prompts."""
-    on_gpu = "num_gpus" in place
-    if not on_gpu:
+def _load(setting: Setting, cell: Cell, place: dict[str, Any]) -> Pair:
+    """Load the pair in a task, which may use as many threads as it has CPUs."""
+    if "num_gpus" not in place:
         torch.set_num_threads(place["num_cpus"])
-    pair = setting.sources[cell.pair].load("cuda" if on_gpu else cell.device, cell.dtype)
-    return pair, setting.prompt_ids(cell, pair)
+    return setting.sources[cell.pair].load(cell.device, cell.dtype)
 
 
-def _reference(setting: Setting, cell: Cell, place: dict[str, Any]) -> tuple[Result, int]:
-    """Decode each prompt alone with the target, in a task; return that and how many there are."""
-    pair, ids = _loaded(setting, cell, place)
-    return reference_of(pair, ids, cell.max_new_tokens), len(ids)
+def _reference(setting: Setting, cell: Cell, place: dict[str, Any]) -> Result:
+    return setting.reference(_load(setting, cell, place), cell)
 
 
 def _measure(
-    setting: Setting,
-    reference: tuple[Result, int],
-    cell: Cell,
-    repetitions: int,
-    place: dict[str, Any],
+    setting: Setting, reference: Result, cell: Cell, repetitions: int, place: dict[str, Any]
 ) -> list[Outcome]:
     """Measure the repetitions of a cell in a task, up to the first that failed."""
-    work = SharedWork(*_loaded(setting, cell, place), reference[0])
-    warmed = warm_up(work, cell)
+    work = SharedWork(_load(setting, cell, place), reference)
     outcomes: list[Outcome] = []
     while len(outcomes) < repetitions and not (outcomes and outcomes[-1]["failure"]):
-        outcome = measure(work, cell, recording=setting.recording)
-        outcomes.append(with_memory(outcome, cell, warmed))
+        outcomes.append(measure(work, cell, recording=setting.recording))
     return outcomes

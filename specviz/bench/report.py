@@ -10,16 +10,17 @@ from pathlib import Path
 import pandas as pd
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
+from plotly.subplots import make_subplots
 
 from specviz.bench.equal_work import BROKEN, by_line, comparisons, summary
 from specviz.bench.sources import BASELINES
 from specviz.bench.table import VERSIONS, failures, names, sections
 from specviz.util.files import make_folder, write
 from specviz.util.text import escape, shorten
-from specviz.views.charts.canvas import canvas, lines, texts
+from specviz.views.charts.canvas import texts
 from specviz.views.charts.plot import line_chart
 from specviz.views.page import page
-from specviz.views.theme import BLUE, GREEN, GREY, ThemeName, solid, themed
+from specviz.views.theme import BLUE, GREEN, GREY, ThemeName, blank_figure, solid, themed, tint
 
 RATIO = "ratio_to_autoregressive"
 # Pixels. _NAMES is the width of the methods' names on the left.
@@ -96,7 +97,12 @@ def report(table: pd.DataFrame, conditions: Mapping[str, object]) -> str:
             kind = f'type="application/json" data-place="{place}"'
             blocks.append(f"<script {kind}>{chart}</script>")
             body.append(f'<div class="scroll"><div id="{place}"></div></div>')
-        body += [_table(part), *_equal_work(part)]
+        body.append(_table(part))
+        found = comparisons(part)
+        if BROKEN in set(found["state"]):
+            body.append(_quiet(f"{summary(found)}. For example:"))
+            broken = by_line(found).query("broken > 0")
+            body += [_quiet(f"{each.line}, {each.example}") for each in broken.itertuples()]
         versions = [
             f"{name} {_plain(part[name].unique().tolist())}"
             for name in ("prompts", "threads", *VERSIONS)
@@ -120,46 +126,31 @@ def _plain(value: object) -> str:
     return " / ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _equal_work(part: pd.DataFrame) -> list[str]:
-    """Say which comparisons are not at equal work, with an example of each line."""
-    found = comparisons(part)
-    if BROKEN not in set(found["state"]):
-        return []
-    broken = by_line(found).query("broken > 0")
-    examples = [f"{each.line}, {each.example}" for each in broken.itertuples()]
-    return [_quiet(text) for text in (f"{summary(found)}. For example:", *examples)]
-
-
 def _table(part: pd.DataFrame) -> str:
     shown = part.assign(name=names(part)).sort_values("batch_size", kind="stable")
-    shown["range"] = [
-        f"{e.tokens_per_s_low:.1f} – {e.tokens_per_s_high:.1f}" if e.repetitions else ""
-        for e in shown.itertuples()
-    ]
+    speeds = shown[["tokens_per_s_low", "tokens_per_s_high"]].map("{:.1f}".format)
+    shown["range"] = speeds.agg(" – ".join, axis=1).where(shown["tokens_per_s"].notna())
     if "recorded_tokens_per_s" in shown:
         shown["recording"] = 1 - shown["recorded_tokens_per_s"] / shown["tokens_per_s"]
-    columns = [name for name in _COLUMNS if name in shown]
-    head = "".join(_cell("th", name, _COLUMNS[name][0]) for name in columns)
-    bodies = []
-    for _, entries in shown.groupby("batch_size", sort=False):
-        rows = []
-        for entry in entries.to_dict("records"):
-            cells = [_cell("td", name, _written(name, entry[name])) for name in columns]
-            rows.append(f"<tr>{''.join(cells)}</tr>")
-        bodies.append("<tbody>" + "\n".join(rows) + "</tbody>")
-    table = f"<table><thead><tr>{head}</tr></thead>\n{''.join(bodies)}</table>"
-    return f'<div class="scroll">{table}</div>'
+    rows = {
+        0: [_row("th", {name: title for name, (title, _) in _COLUMNS.items() if name in shown})]
+    }
+    for entry in shown.to_dict("records"):
+        cells = {}
+        for name, (_, form) in _COLUMNS.items():
+            if name in shown:
+                missing = "failed" if name == "tokens_per_s" else ""
+                cells[name] = missing if pd.isna(entry[name]) else format(entry[name], form)
+        rows.setdefault(entry["batch_size"], []).append(_row("td", cells))
+    head, *bodies = ["\n".join(each) for each in rows.values()]
+    body = "".join(f"<tbody>{each}</tbody>" for each in bodies)
+    return f'<div class="scroll"><table><thead>{head}</thead>\n{body}</table></div>'
 
 
-def _cell(tag: str, name: str, text: str) -> str:
-    kind = ' class="text"' if name in ("name", "created") else ""
-    return f"<{tag}{kind}>{html.escape(text)}</{tag}>"
-
-
-def _written(name: str, value: object) -> str:
-    if pd.isna(value):
-        return "failed" if name == "tokens_per_s" else ""
-    return format(value, _COLUMNS[name][1])
+def _row(tag: str, cells: Mapping[str, str]) -> str:
+    kinds = {name: ' class="text"' if name in ("name", "created") else "" for name in cells}
+    shown = [f"<{tag}{kinds[name]}>{html.escape(text)}</{tag}>" for name, text in cells.items()]
+    return f"<tr>{''.join(shown)}</tr>"
 
 
 def speed_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
@@ -180,72 +171,66 @@ def speed_chart(part: pd.DataFrame, *, theme: ThemeName = "auto") -> go.Figure:
             "part must have an entry with a speed, got none; "
             "pass a section in which a cell was measured"
         )
-    measure = RATIO if part[RATIO].notna().all() else "tokens_per_s"
-    rows = list(dict.fromkeys(part["name"]))
-    places = {name: _TOP + _ROW * (i + 0.5) for i, name in enumerate(rows)}
-    sizes = sorted(part["batch_size"].unique())
-    width = (_WIDTH - _NAMES) / len(sizes)
-    bottom = _TOP + _ROW * len(rows)
-    painted = themed(theme)
-    figure = canvas(painted, _WIDTH, bottom + 24).update_layout(showlegend=False)
-    labels = [painted.inked(escape(shorten(row, _LETTERS))) for row in rows]
-    figure.add_trace(texts("methods", 8, list(places.values()), labels, 12, "right"))
-    for column, size in enumerate(sizes):
-        left = _NAMES + width * column
-        entries = part[part["batch_size"] == size]
-        y = entries["name"].map(places)
-        scale = (width - 78) / max(entries[f"{measure}_high"].max(), float(measure == RATIO))
-        edges = [(left, _TOP - 2, left, bottom)]
-        if measure == RATIO:
-            edges.append((left + scale, _TOP - 2, left + scale, bottom))
-        axes = lines("edges", "", edges, solid(GREY)).update(showlegend=False, opacity=0.5)
-        figure.add_trace(axes.update(line={"width": 1}))
-        figure.add_trace(_speeds(entries, measure, left, scale, y))
-        shown = []
-        for value in entries[measure]:
-            text = f"{value:.2f}" if measure == RATIO else f"{value:.0f}"
-            is_best = value == entries[measure].max()
-            shown.append(painted.inked(f"<b>{text}</b>" if is_best else text))
-        # Clear of the line at 1.
-        figure.add_trace(texts("values", left + width - 68, y, shown, 11.5, "right"))
-        title = painted.inked(f"<b>B = {size}</b>")
-        figure.add_trace(texts("sizes", left, _TOP - 14, [title], 12, "right"))
-    unit = "ratio to autoregressive decoding at the same B" if measure == RATIO else "tokens/s"
+    is_ratio = bool(part[RATIO].notna().all())
+    measure = RATIO if is_ratio else "tokens_per_s"
+    unit = "ratio to autoregressive decoding at the same B" if is_ratio else "tokens/s"
     words = f"{unit}: median and range of the repetitions; green: the fastest, squares: baselines"
-    heading = [painted.inked("<b>Speed by method and batch size</b>"), painted.faded(escape(words))]
-    return figure.add_trace(texts("title", 8, [20, 46], heading, 14, "right"))
+    painted = themed(theme)
+    rows = list(dict.fromkeys(part["name"]))
+    sizes = sorted(part["batch_size"].unique())
+    blank = blank_figure(painted, _WIDTH, _TOP + _ROW * len(rows) + 24)
+    figure = make_subplots(1, len(sizes), shared_yaxes=True, horizontal_spacing=0, figure=blank)
+    for column, size in enumerate(sizes, 1):
+        entries = part[part["batch_size"] == size]
+        farthest = max(entries[f"{measure}_high"].max(), float(is_ratio))
+        marks = _speeds(entries, measure, entries["name"].map(rows.index))
+        shown = entries[measure].map(("{:.2f}" if is_ratio else "{:.0f}").format)
+        best = entries[measure] == entries[measure].max()
+        shown = shown.mask(best, "<b>" + shown + "</b>").map(painted.inked)
+        values = texts("values", 1.08 * farthest, marks.y, shown, 11.5, "right")
+        figure.add_traces([marks, values], 1, column)
+        title = {"text": painted.inked(f"<b>B = {size}</b>"), "standoff": 0}
+        figure.update_xaxes(range=[0, 1.6 * farthest], title=title, col=column)
+        for x in (0, 1) if is_ratio else (0,):
+            figure.add_vline(x, line={"width": 1, "color": tint(GREY, 0.5)}, col=column)
+    figure.update_xaxes(side="top", showticklabels=False, showgrid=False, zeroline=False)
+    labels = [painted.inked(escape(shorten(name, _LETTERS))) for name in rows]
+    figure.update_yaxes(range=[len(rows) - 0.5, -0.5], showgrid=False, zeroline=False)
+    figure.update_yaxes(tickvals=[*range(len(rows))], ticktext=labels, ticklabelstandoff=6, col=1)
+    heading = painted.inked("<b>Speed by method and batch size</b>")
+    heading += f"<br><span style='font-size:13px'>{painted.faded(escape(words))}</span>"
+    return figure.update_layout(
+        title={"text": heading, "x": 0.01, "xanchor": "left", "font": {"size": 16}},
+        margin={"l": _NAMES, "r": 0, "t": _TOP, "b": 24},
+    )
 
 
-def _speeds(
-    part: pd.DataFrame, measure: str, left: float, scale: float, y: pd.Series
-) -> go.Scatter:
+def _speeds(part: pd.DataFrame, measure: str, y: pd.Series) -> go.Scatter:
     """Draw a mark and a range for each entry: green for the fastest, a square for a baseline."""
     value = part[measure]
     baseline = part["strategy"].str.partition(":")[0].isin(BASELINES)
     colours = baseline.map({True: solid(GREY), False: solid(BLUE)})
-    colours[value == value.max()] = solid(GREEN)
     hover = [
         f"{escape(e.name)}: {e.tokens_per_s:.1f} tokens/s "
         f"({e.tokens_per_s_low:.1f} to {e.tokens_per_s_high:.1f})"
         for e in part.itertuples()
     ]
     return go.Scatter(
-        x=(left + value * scale).tolist(),
+        x=value.tolist(),
         y=y.tolist(),
         mode="markers",
         meta={"kind": "speeds"},
         hoverinfo="text",
         hovertext=hover,
-        showlegend=False,
         marker={
             "size": 10,
-            "color": colours.tolist(),
+            "color": colours.mask(value == value.max(), solid(GREEN)).tolist(),
             "symbol": baseline.map({True: "square", False: "circle"}).tolist(),
         },
         error_x={
             "symmetric": False,
-            "array": ((part[f"{measure}_high"] - value) * scale).tolist(),
-            "arrayminus": ((value - part[f"{measure}_low"]) * scale).tolist(),
+            "array": (part[f"{measure}_high"] - value).tolist(),
+            "arrayminus": (value - part[f"{measure}_low"]).tolist(),
             "color": solid(GREY),
             "thickness": 3,
             "width": 0,

@@ -7,27 +7,22 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
 from specviz.bench.cells import Cell, Grid
-from specviz.bench.measuring import (
-    Outcome,
-    SharedWork,
-    reference_of,
-    take_turns,
-    warm_up,
-    with_memory,
-)
+from specviz.bench.measuring import Outcome, SharedWork, reference_of, take_turns
 from specviz.bench.sources import LoadedPair, PairSource, prompt_ids
 from specviz.bench.table import Measurement, cell_key, conditions, make_table
 from specviz.engine.models.pair import Pair
 from specviz.engine.requests import Prompt
-from specviz.util.files import as_write_error, make_folder, save_measured
+from specviz.generation.result import Result
+from specviz.util.files import as_write_error, check_writable, make_folder, save_measured
 from specviz.util.validate import require_int, shown_path
 
 DISCARD = "discard it (fresh=True, --fresh)"
@@ -39,11 +34,7 @@ class Setting:
 
     Attributes:
         sources: of pairs, by their labels.
-        prompts: texts or token ids; sources that draw their own ignore them.
-        limit: how many prompts, see `prompt_ids`.
-        recording: whether a recorded run follows each run, to see what recording costs.
-        turns: slices into which each cell is cut, so that cells of the same work alternate (see
-            `take_turns`); 1: one cell runs after the other.
+        prompts, limit, recording, turns: as in `run_bench`.
     """
 
     sources: dict[str, PairSource]
@@ -52,10 +43,11 @@ class Setting:
     recording: bool = False
     turns: int = 1
 
-    def prompt_ids(self, cell: Cell, pair: Pair) -> list[list[int]]:
-        """Return the prompts of a cell as token ids."""
+    def reference(self, pair: Pair, cell: Cell) -> Result:
+        """Return what the target writes for each of the cell's prompts alone."""
         source = self.sources[cell.pair]
-        return prompt_ids(source, pair, self.prompts, self.limit, cell.prompt_tokens)
+        ids = prompt_ids(source, pair, self.prompts, self.limit, cell.prompt_tokens)
+        return reference_of(pair, ids, cell.max_new_tokens)
 
     def conditions(self) -> dict[str, object]:
         """Return the conditions that all runs in one log share."""
@@ -70,36 +62,26 @@ class Setting:
         }
 
 
-@dataclass(frozen=True)
-class Job:
-    """One run of one cell. The first repetition is 0."""
-
-    cell: Cell
-    repetition: int
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """What finds the run in a log."""
-        return cell_key(self.cell.key), self.repetition
-
-
+Job = tuple[Cell, int]  # one run of a cell, by its repetition from 0
 Outcomes = Iterator[tuple[Job, Outcome]]
 Runner = Callable[[Setting, Sequence[Job]], Outcomes]
-Table = tuple[pd.DataFrame, dict[str, object]]  # with its conditions
 
 
 class Log:
     """The measurements of an unfinished benchmark: one line of JSON a run, so a kill costs one.
 
     The first line holds the conditions. A line counts once its end is written; half a line after
-    the last end is dropped. Use it in a `with` block. No other process may write to the file
-    meanwhile.
+    the last end is dropped. No other process may write to the file meanwhile. It is made with the
+    first measurement.
     """
 
-    def __init__(self, path: Path, conditions: Mapping[str, Any], *, fresh: bool = False) -> None:
-        """Open the file at `path`, or create it with its folder.
+    def __init__(
+        self, path: Path | None, conditions: Mapping[str, Any], *, fresh: bool = False
+    ) -> None:
+        """Read the file at `path`, if there is one.
 
         Args:
+            path: None: keep the measurements in memory alone.
             conditions: what all measurements share, as plain values.
             fresh: discard what the file holds.
 
@@ -108,12 +90,14 @@ class Log:
             WriteError: it cannot be written.
         """
         self.path = path
-        make_folder(path.parent)
-        lines = []
-        if path.is_file() and not fresh:
-            lines = path.read_bytes().splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith(b"\n")]
         now = json.loads(json.dumps(conditions))  # as they are read back: tuples become lists
+        lines: list[bytes] = []
+        if path is not None:
+            check_writable(path)
+            if path.is_file() and not fresh:
+                lines = path.read_bytes().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith(b"\n")]
+        self._size = sum(map(len, whole))
         parsed = []
         for number, line in enumerate(whole, 1):
             try:
@@ -123,42 +107,37 @@ class Log:
                     f"line {number} of {path} must be a JSON object of a benchmark; "
                     f"delete the file, or {DISCARD}"
                 ) from None
-        before, *self.measurements = parsed or [now]
-        for name in [*now, *before]:
-            if before.get(name) != now.get(name):
+        self._conditions, *self.measurements = parsed or [now]
+        for name in [*now, *self._conditions]:
+            before = self._conditions.get(name)
+            if before != now.get(name):
                 raise ValueError(
-                    f"{path} was begun with {name}={json.dumps(before.get(name)):.80}, and now it "
-                    f"is {json.dumps(now.get(name)):.80}; go on as it was begun, or {DISCARD}"
+                    f"{path} was begun with {name}={json.dumps(before):.80}, and now it is "
+                    f"{json.dumps(now.get(name)):.80}; go on as it was begun, or {DISCARD}"
                 )
-        with as_write_error(path):
-            # Unbuffered: what a kill leaves is what was written, line by line.
-            self._file = path.open("r+b" if whole else "wb", buffering=0)
-            self._file.truncate(sum(map(len, whole)))
-            self._file.seek(0, os.SEEK_END)
-        if not whole:
-            self._write(now)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
     def add(self, measurement: Measurement) -> None:
-        """Write a measurement; it is on the disk when this returns.
+        """Keep a measurement; it is on the disk when this returns.
 
         Raises WriteError: the measurements before it are kept.
         """
-        self._write(measurement)
         self.measurements.append(measurement)
-
-    def _write(self, line: Mapping[str, Any]) -> None:
-        content = json.dumps(line).encode() + b"\n"
+        if self.path is None:
+            return
+        lines = [measurement] if self._size else [self._conditions, measurement]
+        content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
         remedy = "make room; measurements so far are kept there, and the same command goes on"
-        with as_write_error(self.path, remedy):
-            while content:  # a disk that becomes full takes a part
-                content = content[self._file.write(content) :]
-            os.fsync(self._file.fileno())
+        make_folder(self.path.parent)
+        with (
+            as_write_error(self.path, remedy),
+            self.path.open("r+b" if self._size else "wb") as file,
+        ):
+            file.truncate(self._size)
+            file.seek(self._size)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        self._size += len(content)
 
 
 def run_bench(
@@ -173,7 +152,7 @@ def run_bench(
     fresh: bool = False,
     runner: Runner | None = None,
     progress: bool = True,
-) -> Table:
+) -> tuple[pd.DataFrame, dict[str, object]]:
     """Run every cell of the grids and compare every text with decoding alone.
 
     Repetitions of the cells that share pair, device and dtype are interleaved. Each cell runs once
@@ -202,6 +181,8 @@ def run_bench(
     Raises:
         ValueError: an argument cannot be used, `path` holds a finished table, the interrupted run
             was begun under other conditions, or all cells failed.
+        OSError: a model cannot be loaded. Errors of loading are raised with the first run that
+            needs the pair.
     """
     sources: dict[str, PairSource] = {}
     for i, pair in enumerate(pairs if isinstance(pairs, Sequence) else [pairs]):
@@ -218,52 +199,38 @@ def run_bench(
         )
     setting = Setting(sources, prompts, limit, recording, turns)
     jobs = jobs_of(list(sources), [grids] if isinstance(grids, Grid) else grids)
-    if runner is None:  # the places where a runner's cells run are not known here
-        for name, device, dtype in dict.fromkeys(job.cell.models for job in jobs):
-            sources[name].check(device, dtype)
-
-    if path is None:
-        return _table_of(jobs, setting, runner or run_here, progress)
-    path = Path(path)
-    log_path = path.with_suffix(".jsonl.partial")
-    if path.exists() and not log_path.exists() and not fresh:
+    path = None if path is None else Path(path)
+    log_path = None if path is None else path.with_suffix(".jsonl.partial")
+    if path and log_path and path.exists() and not log_path.exists() and not fresh:
         raise ValueError(
             f"{shown_path(path)} holds a finished benchmark; write to another place (path=, --out),"
             " or replace it (fresh=True, --fresh)"
         )
-    with Log(log_path, setting.conditions(), fresh=fresh) as log:
-        run = runner or run_here
-        table, about = _table_of(jobs, setting, run, progress, log.measurements, log.add)
-    save_measured(table, about, path)
-    log_path.unlink()  # only once the table is on the disk
-    return table, about
+    log = Log(log_path, setting.conditions(), fresh=fresh)
 
-
-def _table_of(
-    jobs: Sequence[Job],
-    setting: Setting,
-    run: Runner,
-    progress: bool,
-    measurements: Sequence[Measurement] = (),
-    add: Callable[[Measurement], None] = lambda _: None,
-) -> Table:
-    """Run the jobs that `measurements` lack, which may hold others too, and make the table."""
-    done = {(cell_key(each["cell"]), each["repetition"]): each for each in measurements}
+    done = {(cell_key(each["cell"]), each["repetition"]): each for each in log.measurements}
     # What failed stays failed.
     failed = {key for (key, _), each in done.items() if each["failure"]}
-    missing = [job for job in jobs if job.key not in done and job.key[0] not in failed]
+    keys = {job: (cell_key(job[0].key), job[1]) for job in jobs}
+    missing = [job for job in jobs if keys[job] not in done and keys[job][0] not in failed]
     with tqdm(total=len(missing), desc="bench", unit="run", disable=not progress) as bar:
-        for job, outcome in run(setting, missing):
-            bar.set_postfix_str(f"last {job.cell.strategy} at B = {job.cell.batch_size}")
+        for job, outcome in (runner or run_here)(setting, missing):
+            cell, repetition = job
+            bar.set_postfix_str(f"last {cell.strategy} at B = {cell.batch_size}")
             bar.update()
-            done[job.key] = {"cell": job.cell.key, "repetition": job.repetition, **outcome}
-            add(done[job.key])
-    found = [done[job.key] for job in jobs if job.key in done]
+            done[keys[job]] = {"cell": cell.key, "repetition": repetition, **outcome}
+            log.add(done[keys[job]])
+    found = [done[keys[job]] for job in jobs if keys[job] in done]
     if all(measurement["failure"] for measurement in found):
         raise ValueError(
             f"no cell could be measured; the first failed because {found[0]['failure']}"
         )
-    return make_table(found), conditions(found, recording=setting.recording, turns=setting.turns)
+    table = make_table(found)
+    about = conditions(found, recording=recording, turns=turns)
+    if path and log_path:
+        save_measured(table, about, path)
+        log_path.unlink(missing_ok=True)  # only once the table is on the disk
+    return table, about
 
 
 def jobs_of(labels: Sequence[str], grids: Sequence[Grid]) -> list[Job]:
@@ -274,55 +241,37 @@ def jobs_of(labels: Sequence[str], grids: Sequence[Grid]) -> list[Job]:
             for cell in grid.cells(label):
                 repetitions[cell] = max(grid.repetitions, repetitions.get(cell, 0))
     models = list(dict.fromkeys(cell.models for cell in repetitions))
-    jobs = [Job(cell, i) for cell, number in repetitions.items() for i in range(number)]
-    return sorted(jobs, key=lambda job: (models.index(job.cell.models), job.repetition))
+    jobs = [(cell, i) for cell, number in repetitions.items() for i in range(number)]
+    return sorted(jobs, key=lambda job: (models.index(job[0].models), job[1]))
 
 
 def run_here(setting: Setting, jobs: Sequence[Job]) -> Outcomes:
-    """Run the jobs in this process, with the models of one pair in memory at a time.
+    """Run the jobs in this process, with the models of one pair in memory at a time."""
+    for (label, device, dtype), with_pair in groupby(jobs, lambda job: job[0].models):
+        pair = setting.sources[label].load(device, dtype)
+        yield from _run_with(pair, setting, list(with_pair))
+        del pair  # before the next one is loaded
 
-    A cell that failed is not repeated.
 
-    Raises:
-        ValueError, OSError: models, prompts or references cannot be used; raised with the first
-            run that needs them.
-    """
-    pair: Pair | None = None
-    models = None
-    works: dict[object, SharedWork] = {}
-    warm: dict[Cell, float | str | None] = {}  # the memory that each took
-    failed: set[Cell] = set()
+def _run_with(pair: Pair, setting: Setting, jobs: Sequence[Job]) -> Outcomes:
+    # A GPU still works on one cell's round when the host turns to the next cell.
+    turns = setting.turns if pair.device.type == "cpu" else 1
     # Jobs run alone, or in turns all with the same work and B.
     groups: dict[object, list[Job]] = defaultdict(list)
-    for job in jobs:
-        cell = job.cell
-        together = (cell.models, job.repetition, cell.texts, cell.batch_size)
-        groups[together if setting.turns > 1 else job].append(job)
+    for cell, repetition in jobs:
+        together = (repetition, cell.texts, cell.batch_size)
+        groups[together if turns > 1 else (cell, repetition)].append((cell, repetition))
+    works: dict[object, SharedWork] = {}
+    failed: set[Cell] = set()
     for group in groups.values():
-        group = [job for job in group if job.cell not in failed]
-        for cell in (job.cell for job in group):
-            if pair is None or cell.models != models:
-                # Release the previous pair before the next one is loaded.
-                pair = None
-                works = {}
-                warm = {}
-                pair = setting.sources[cell.pair].load(cell.device, cell.dtype)
-                models = cell.models
-            if cell.texts not in works:
-                ids = setting.prompt_ids(cell, pair)
-                works[cell.texts] = SharedWork(
-                    pair, ids, reference_of(pair, ids, cell.max_new_tokens)
-                )
-            if cell not in warm:
-                warm[cell] = warm_up(works[cell.texts], cell)
+        group = [job for job in group if job[0] not in failed]  # what failed is not repeated
         if not group:
             continue
-        work = works[group[0].cell.texts]
-        # A GPU still works on one cell's round when the host turns to the next cell.
-        turns = setting.turns if work.pair.device.type == "cpu" else 1
-        cells = [job.cell for job in group]
+        cells = [cell for cell, _ in group]
+        if cells[0].texts not in works:
+            works[cells[0].texts] = SharedWork(pair, setting.reference(pair, cells[0]))
+        work = works[cells[0].texts]
         for place, outcome in take_turns(work, cells, turns, recording=setting.recording):
-            cell = cells[place]
             if outcome["failure"]:
-                failed.add(cell)
-            yield group[place], with_memory(outcome, cell, warm[cell])
+                failed.add(cells[place])
+            yield group[place], outcome

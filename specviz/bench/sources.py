@@ -18,10 +18,8 @@ from transformers.utils import logging
 
 from specviz.costs.shapes import SHAPES, named_pair
 from specviz.engine.heads.load import load_heads
-from specviz.engine.models.hub import find
 from specviz.engine.models.pair import DTYPES, Pair, load_pair
-from specviz.engine.models.places import check_places, find_device
-from specviz.engine.names import head_folders
+from specviz.engine.models.places import find_device
 from specviz.engine.requests import Prompt, make_requests
 from specviz.generation.interleave import Steps
 from specviz.util.files import is_file
@@ -55,15 +53,6 @@ class StoredPair:
         label = " + ".join(names) or "embedded"
         return label if self.heads is None else f"{label}, heads of {Path(self.heads).name}"
 
-    def check(self, device: str | None, dtype: str | None) -> None:
-        """Raise ValueError or FileNotFoundError if the device or a model is not there."""
-        check_places(self.device_map, device)
-        if self.target is not None and self.draft is not None:
-            find("target", self.target)
-            find("draft", self.draft)
-        if self.heads is not None:
-            head_folders(Path(self.heads))
-
     def load(self, device: str | None, dtype: str | None) -> Pair:
         pair = load_pair(
             self.target, self.draft, device=device, dtype=dtype, device_map=self.device_map
@@ -75,24 +64,16 @@ class StoredPair:
 class ShapePair:
     """A published pair's configurations with random weights: what a round costs, no download."""
 
-    name: str
+    label: str
 
     def __post_init__(self) -> None:
-        named_pair(self.name)  # refuses an unknown name
-
-    @property
-    def label(self) -> str:
-        return self.name
-
-    def check(self, device: str | None, dtype: str | None) -> None:
-        """Raise ValueError if the device is not there."""
-        find_device(device)
+        named_pair(self.label)  # refuses an unknown name
 
     def load(self, device: str | None, dtype: str | None) -> Pair:
         """Make the pair on the device, in bfloat16 by default. It has no tokenizer and no EOS."""
         where = find_device(device)
         kind = DTYPES[dtype or "bfloat16"]
-        shape = SHAPES[self.name]
+        shape = SHAPES[self.label]
         return Pair(*(random_model(shape[role], where, kind) for role in ("target", "draft")))
 
 
@@ -103,8 +84,8 @@ class LoadedPair:
     pair: Pair
     label: str = "own"
 
-    def check(self, device: str | None, dtype: str | None) -> None:
-        """Raise ValueError for another device or dtype than the pair's."""
+    def load(self, device: str | None, dtype: str | None) -> Pair:
+        """Return the pair. Raise ValueError for another device or dtype than its own."""
         own_dtype = str(self.pair.target.dtype).removeprefix("torch.")
         asked = [("device", device, str(self.pair.device)), ("dtype", dtype, own_dtype)]
         for name, given, own in asked:
@@ -113,8 +94,6 @@ class LoadedPair:
                     f"{name}={given!r} is not that of the pair, which is in memory in {own}; "
                     f"leave {name}s out"
                 )
-
-    def load(self, device: str | None, dtype: str | None) -> Pair:
         return self.pair
 
 

@@ -19,11 +19,15 @@ REQUIRED = [*WHERE, *WHAT, "tokens_per_s"]
 # What a method uses besides time, by which `check` judges comparisons.
 USED = ["verified_a_round", "uncounted_s", "in_flight", "devices", "memory_mb", "training_s"]
 VERSIONS = ["specviz", "torch", "transformers", "python"]
-_TIMES = ["round_ms", "draft_ms", "sync_share", "recorded_tokens_per_s"]
-_OUTCOME = ["mean_acceptance_length", "rounds", "new_tokens"]
 _RATIO = "ratio_to_autoregressive"
-# Column: what it is of, and how the runs of a cell are put together.
-_SUMMED = {
+_TIMES = ["round_ms", "draft_ms", "sync_share", "recorded_tokens_per_s"]
+# Column: what it is of, and how the runs of a cell are put together. A cell that failed is not
+# repeated, so its last run is the one that did.
+_COLUMNS = {
+    **{name: (name, "first") for name in (*WHERE, *WHAT)},
+    "exact_match": ("exact_match", "min"),
+    "near_ties": ("near_ties", "max"),
+    **{name: (name, "last") for name in ("mean_acceptance_length", "rounds", "new_tokens")},
     "tokens_per_s": ("speed", "median"),
     "tokens_per_s_low": ("speed", "min"),
     "tokens_per_s_high": ("speed", "max"),
@@ -33,12 +37,20 @@ _SUMMED = {
     f"{_RATIO}_high": ("ratio", "max"),
     "ratio_to_hf_assisted": ("assisted", "median"),
     **{name: (name, "median") for name in (*_TIMES, *USED)},
+    **{name: (name, "last") for name in ("failure", "prompts", "threads", *VERSIONS, "created")},
 }
-# Columns of integers, and of other numbers that a file may lack.
-_COUNTS = ("max_new_tokens", "batch_size")
-_NUMBERS = (
-    "prompt_tokens", "exact_match", "near_ties", *_OUTCOME, *_SUMMED, "prompts", "threads",
-)  # fmt: skip
+_TEXTS = [
+    "pair",
+    "device",
+    "dtype",
+    "strategy",
+    "drafter",
+    "num_draft_tokens",
+    "failure",
+    "created",
+]
+_NUMBERS = [name for name in _COLUMNS if name not in (*_TEXTS, *VERSIONS)]
+_COUNTS = ["max_new_tokens", "batch_size"]  # numbers that a file must have
 _LARGEST = 2.0**53  # up to it a float holds every int
 
 
@@ -50,30 +62,24 @@ def cell_key(cell: Mapping[str, object]) -> str:
 def make_table(measurements: Sequence[Measurement]) -> pd.DataFrame:
     """Return one entry for each cell, in the order in which cells first occur.
 
-    Columns: pair; device (its name); dtype; max_new_tokens; prompt_tokens (NA: uncut); batch_size;
-    strategy; drafter; num_draft_tokens; exact_match (share of prompts whose tokens equal decoding
-    alone; the lowest of the repetitions); near_ties (texts that differ where rounding explains it;
-    the most); mean_acceptance_length; rounds; new_tokens; tokens_per_s (median over repetitions),
-    tokens_per_s_low and _high (their range); repetitions (that have a speed);
-    ratio_to_autoregressive (to its speed at the same B within the same repetition; median), _low
-    and _high (range); ratio_to_hf_assisted (likewise, to the fastest HF assisted generation at
-    B = 1); round_ms, draft_ms and sync_share (medians over rounds of full batches without
-    prompts; draft_ms is the phase draft, in milliseconds);
-    recorded_tokens_per_s where it was measured; the columns of USED (medians; see
-    `measuring.use_of`); failure (why a cell has no speed); prompts; threads; versions; created
-    (the last repetition's date).
+    The columns are those in docs/compare.md. device is its name. exact_match is the lowest of the
+    repetitions, near_ties the most. Speeds in tokens/s, ratios, times in milliseconds and what a
+    run used are medians, with the range as _low and _high. A ratio is taken within a repetition,
+    that to HF assisted generation with the fastest of it at B = 1. recorded_tokens_per_s is there
+    only where it was measured. created is the date of the last repetition.
     """
-    keys = [cell_key(each["cell"]) for each in measurements]
-    runs = pd.DataFrame([each["cell"] | each for each in measurements]).assign(key=keys)
+    runs = pd.DataFrame([each["cell"] | each for each in measurements])
+    runs["key"] = [cell_key(each["cell"]) for each in measurements]
+    columns = [name for name in _COLUMNS if name != _TIMES[-1] or name in runs]
     for name in ("exact_match", "near_ties", "tokens_per_s", *_TIMES, *USED):
-        if name in runs or name in USED:
-            runs[name] = runs.get(name, pd.Series(index=runs.index)).astype(float)
+        runs[name] = runs.get(name, pd.Series(index=runs.index)).astype(float)
     by_cell = runs.groupby("key", sort=False)
     runs["device"] = by_cell["device_name"].transform("last")
     runs["dtype"] = by_cell["dtype"].transform("last")
     runs["where"] = runs.groupby(WHERE, dropna=False).ngroup()
     broken = runs["failure"].ne("").groupby(runs["key"]).transform("any")
     runs["speed"] = runs["tokens_per_s"].mask(broken)  # a cell that failed once has no speed
+    runs[_TIMES] = runs[_TIMES].mask(broken)
 
     # By repetition, so that a machine that slows down for a while leaves the ratio as it is. Of a
     # repetition that one of the two lacks there is none.
@@ -85,22 +91,8 @@ def make_table(measurements: Sequence[Measurement]) -> pd.DataFrame:
     assisted = assisted[medians == fastest]
     runs["assisted"] = runs["speed"] / _speeds_of(assisted, runs, ["where", "repetition"])
 
-    runs[[name for name in _TIMES if name in runs]] = runs.filter(_TIMES).mask(broken)
-    by_cell = runs.groupby("key", sort=False)
-    # Of a cell that failed, the first run that did is shown.
-    failures = runs[runs["failure"] != ""].drop_duplicates("key")
-    shown = pd.concat([failures, runs.drop_duplicates("key", keep="last")])
-    shown = shown.drop_duplicates("key").set_index("key")
-    table = by_cell[[*WHERE, *WHAT]].head(1).set_index(runs["key"].drop_duplicates())
-    table["exact_match"] = by_cell["exact_match"].min()
-    table["near_ties"] = by_cell["near_ties"].max()
-    table[_OUTCOME] = shown[_OUTCOME]
-    for name, (of, how) in _SUMMED.items():
-        if of in runs:
-            table[name] = by_cell[of].agg(how)
-    table["failure"] = shown["failure"]
-    named = ["prompts", "threads", *VERSIONS, "created"]
-    table[named] = by_cell[named].last()
+    aggregated = {name: _COLUMNS[name] for name in columns}
+    table = runs.groupby("key", sort=False).agg(**aggregated)
     return table.reset_index(drop=True).astype({"prompt_tokens": "Int64"})
 
 
@@ -133,14 +125,11 @@ def conditions(measurements: Sequence[Measurement], **settings: object) -> dict[
 def sections(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """Return a heading and the entries of each pair, device, dtype and length."""
     found = []
-    for _, section in table.groupby(WHERE, sort=False, dropna=False):
-        first = section.iloc[0]
-        heading = (
-            f"{first['pair']}, {first['device']}, {first['dtype']}, "
-            f"{first['max_new_tokens']} new tokens"
-        )
-        if not pd.isna(first["prompt_tokens"]):
-            heading += f", prompts of at most {first['prompt_tokens']} tokens"
+    for where, section in table.groupby(WHERE, sort=False, dropna=False):
+        pair, device, dtype, new_tokens, prompt_tokens = where
+        heading = f"{pair}, {device}, {dtype}, {new_tokens} new tokens"
+        if not pd.isna(prompt_tokens):
+            heading += f", prompts of at most {prompt_tokens} tokens"
         found.append((heading, section))
     return found
 
@@ -150,47 +139,35 @@ def names(section: pd.DataFrame) -> pd.Series:
 
     A name is the strategy, with K and the drafter where they are not the section's first.
     """
-    drafting = section[section["drafter"] != "none"]
-    usual_k = next(iter(drafting["num_draft_tokens"]), None)
-    usual_drafter = next(iter(drafting["drafter"]), None)
-    found = []
-    for entry in section.itertuples():
-        name = str(entry.strategy)
-        if entry.drafter != "none" and entry.num_draft_tokens != usual_k:
-            name += f", K = {entry.num_draft_tokens}"
-        if entry.drafter not in ("none", usual_drafter):
-            name += f", {str(entry.drafter).partition(':')[0]}"
-        found.append(name)
-    return pd.Series(found, index=section.index)
+    k, drafter = section["num_draft_tokens"], section["drafter"]
+    drafts = drafter != "none"
+    other_k = drafts & (k != next(iter(k[drafts]), None))
+    other_drafter = drafts & (drafter != next(iter(drafter[drafts]), None))
+    found = section["strategy"] + (", K = " + k.astype(str)).where(other_k, "")
+    return found + (", " + drafter.str.replace(":.*", "", regex=True)).where(other_drafter, "")
 
 
 def failures(table: pd.DataFrame) -> list[str]:
     """Return a sentence for each cell that has no speed."""
     found = []
     for heading, section in sections(table):
-        for name, entry in zip(names(section), section.itertuples(), strict=True):
-            if entry.failure:
-                found.append(f"{name}, B = {entry.batch_size} ({heading}): {entry.failure}")
+        for entry in section.assign(name=names).query("failure != ''").itertuples():
+            found.append(f"{entry.name}, B = {entry.batch_size} ({heading}): {entry.failure}")
     return found
 
 
 def readable(section: pd.DataFrame) -> str:
     """Return a section as a Markdown table of tokens/s and ratios, method by B."""
-    speeds: dict[str, dict[int, str]] = {}
-    for name, entry in zip(names(section), section.itertuples(), strict=True):
-        speed = "failed" if pd.isna(entry.tokens_per_s) else f"{entry.tokens_per_s:.0f}"
-        if not pd.isna(entry.ratio_to_autoregressive):
-            speed += f" ({entry.ratio_to_autoregressive:.2f})"
-        speeds.setdefault(name, {})[entry.batch_size] = speed
-    sizes = sorted(section["batch_size"].unique())
-    heading = " | ".join(f"B = {size}" for size in sizes)
-    lines = [f"| tokens/s (ratio to `autoregressive`) | {heading} |"]
-    lines.append("|---" * (len(sizes) + 1) + "|")
-    for name, by_size in speeds.items():
-        method, comma, rest = name.partition(", ")
-        cells = " | ".join(by_size.get(size, "-") for size in sizes)
-        lines.append(f"| `{method}`{comma}{rest} | {cells} |")
-    return "\n".join(lines)
+    speeds = section["tokens_per_s"].map("{:.0f}".format).replace("nan", "failed")
+    ratios = section[_RATIO].map(" ({:.2f})".format).replace(" (nan)", "")
+    method = names(section).str.replace(r"^(.*?)(, .*|$)", r"`\1`\2", n=1, regex=True)
+    cells = section.assign(method=method, text=speeds + ratios)
+    wide = cells.pivot_table("text", "method", "batch_size", aggfunc="last", sort=False)
+    wide = wide.reindex(columns=sorted(wide)).fillna("-")
+    rows = [["tokens/s (ratio to `autoregressive`)", *(f"B = {size}" for size in wide)]]
+    rows += [list(row) for row in wide.itertuples()]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
 
 
 def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
@@ -226,7 +203,7 @@ def read_table(path: str | os.PathLike[str]) -> pd.DataFrame:
                 f"{quoted_path(place)} must be the table of a benchmark, but it has no column "
                 f"{name}; {remedy}"
             )
-    for name in table.columns.intersection([*_COUNTS, *_NUMBERS]):
+    for name in table.columns.intersection(_NUMBERS):
         table[name] = _numeric(table[name])
     # An empty text of another column stands for a value that is not known.
     for name in table.columns.difference([*REQUIRED, *_NUMBERS, "failure"]):
