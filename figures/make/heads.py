@@ -238,13 +238,7 @@ def heads(
         count = partial(trained, each, steps, pair, features, texts, work)
         counted = kept.get(asdict(each), count)
         found.append(counted | {"step_ms": 1e3 * step_s[each.name]})
-    of = partial(ratio, samples=samples)
-    training = pd.DataFrame(training_entries(found, of)).astype({"unroll": "Int64"})
-    tables = {
-        "training": training,
-        "steps": pd.DataFrame(step_entries(found, of)),
-        "gains": pd.DataFrame(gain_entries(found, of)),
-    }
+    tables = tables_of(found, samples)
     kept.done()
     return tables, about
 
@@ -321,28 +315,25 @@ def ratio(name: str, *columns: Any, samples: int, points: bool = False) -> dict[
     return found
 
 
-def training_entries(found: Sequence[Mapping[str, Any]], of: Ratio) -> Iterator[dict[str, Any]]:
-    """Yield one entry for each training."""
+def tables_of(found: Sequence[Mapping[str, Any]], samples: int) -> dict[str, pd.DataFrame]:
+    """Return all tables: an entry for each training, for each step of a chain, and of PAIRS."""
+    of = partial(ratio, samples=samples)
+    trainings, steps = [], []
     for each in found:
-        last = each["last"]
+        last, hits = each["last"], each["hits"]
         entry = {**each["columns"], "parameters": each["parameters"], "steps": last["step"]}
         entry |= {"tokens": last["tokens"], "step_ms": each["step_ms"], "cpu_s": each["cpu_s"]}
-        hits = each["hits"]
-        yield entry | {"loss": last["loss"]} | of("length", hits["tokens"], hits["rounds"])
-
-
-def step_entries(found: Sequence[Mapping[str, Any]], of: Ratio) -> Iterator[dict[str, Any]]:
-    """Yield one entry for each training and step of a chain."""
-    for each in found:
-        by_step = {
-            name: np.array(each["hits"][name]).T for _, *names in SHARES_OF for name in names
-        }
+        entry |= {"loss": last["loss"]} | of("length", hits["tokens"], hits["rounds"])
+        trainings.append(entry)
+        by_step = {name: np.array(hits[name]).T for _, *names in SHARES_OF for name in names}
         for step in range(len(by_step["positions"])):
-            entry = {"head": each["columns"]["head"], "share": each["columns"]["share"]}
-            entry["step"] = step + 1
+            at = {"head": entry["head"], "share": entry["share"], "step": step + 1}
             for name, above, below in SHARES_OF:
-                entry |= of(name, by_step[above][step], by_step[below][step])
-            yield entry
+                at |= of(name, by_step[above][step], by_step[below][step])
+            steps.append(at)
+    training = pd.DataFrame(trainings).astype({"unroll": "Int64"})
+    gains = pd.DataFrame(gain_entries(found, of))
+    return {"training": training, "steps": pd.DataFrame(steps), "gains": gains}
 
 
 def gain_entries(found: Sequence[Mapping[str, Any]], of: Ratio) -> Iterator[dict[str, Any]]:
