@@ -147,7 +147,7 @@ def check_replay(
     queue = np.arange(len(prompts))[None]
     replayed = list(replay.replay(table, queue, k, batch_size, over_batch=over_batch))
     assert len(replayed) == rows["round"].max() + 1
-    for number, (texts, _, gained) in enumerate(replayed):
+    for number, (texts, gained) in enumerate(replayed):
         of_round = rows["round"] == number
         engine = zip(rows["request"][of_round], rows["gained"][of_round], strict=True)
         mine = zip(texts[texts >= 0], gained[texts >= 0], strict=True)
@@ -205,7 +205,7 @@ def test_lanes_with_queues_are_plain_loops() -> None:
     expected = [plain_replay(table, queue.tolist(), 2, 4) for queue in queues]
     replayed = list(replay.replay(table, queues, 2, 4, over_batch=True))
     assert len(replayed) == max(map(len, expected))
-    for number, (texts, _, gained) in enumerate(replayed):
+    for number, (texts, gained) in enumerate(replayed):
         for lane, rounds in enumerate(expected):
             is_row = texts[lane] >= 0
             mine = zip(texts[lane][is_row].tolist(), gained[lane][is_row].tolist(), strict=True)

@@ -119,8 +119,8 @@ def _reached(tokens: Array, parents: Array, following: Array) -> Array:
 
 def replay(
     table: Drafts, queues: Array, nodes: int, batch_size: int, *, over_batch: bool
-) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield each round: its rows as texts, the drafts verified of them, and their gains, (L, b).
+) -> Iterator[tuple[Array, Array]]:
+    """Yield each round: its rows as texts, and their gains, each (L, b).
 
     A row for which no text is left is -1, and gains nothing. All lanes advance together.
 
@@ -148,7 +148,7 @@ def replay(
             verified = largest(scores, working[:, :, None], most)
         left = table.offsets[texts + 1] - places
         gained = np.minimum(table.reached[safe, verified] + 1, left) * working
-        yield texts, verified, gained
+        yield texts, gained
         places = places + gained
         is_free = working & (gained == left)
         wanted = taken[:, None] + is_free.cumsum(1) - 1
