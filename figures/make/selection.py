@@ -94,18 +94,14 @@ def compared(plain: dict[str, Array], tetris: dict[str, Array]) -> dict[str, flo
     """Return the means of both, and the gain with its interval."""
     gain = 100 * (tetris["tokens_per_round"] / plain["tokens_per_round"] - 1)
     low, high = interval(gain)
-    names = ("success_rate", "p99_rounds_per_token")
-    entry = {
-        "tokens_per_round": plain["tokens_per_round"].mean(),
-        "tetris_tokens_per_round": tetris["tokens_per_round"].mean(),
-        "gain_percent": gain.mean(),
-        "gain_low": low,
-        "gain_high": high,
-    }
-    for name in names:
-        entry |= {name: plain[name].mean(), f"tetris_{name}": tetris[name].mean()}
-    longer = tetris["static_rounds"].mean() / plain["static_rounds"].mean() - 1
-    return entry | {"static_rounds_percent": 100 * longer}
+    means = {name: (plain[name].mean(), tetris[name].mean()) for name in plain}
+    entry = {}
+    for name in ("tokens_per_round", "success_rate", "p99_rounds_per_token"):
+        entry[name], entry[f"tetris_{name}"] = means[name]
+        if name == "tokens_per_round":
+            entry |= {"gain_percent": gain.mean(), "gain_low": low, "gain_high": high}
+    ours, theirs = means["static_rounds"]
+    return entry | {"static_rounds_percent": 100 * (theirs / ours - 1)}
 
 
 TABLES = {
