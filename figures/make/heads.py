@@ -47,7 +47,6 @@ from specviz.zoo.heads.training import (
     RATES,
     UNROLL,
     HeadPlan,
-    TrainedHead,
     chain_steps,
     frozen,
     head_batches,
@@ -93,49 +92,35 @@ def train_heads(steps: Mapping[str, int], out: Path, count: int = 4096) -> Path:
     windows = training_windows(pair, count, work)
     texts = greedy_texts(pair, sv.load_prompts(), kept_layers(pair.target))
     weights = out / "weights" / "heads"
-    trained, figures = {}, {}
+    rows, unrolls = [], []
     for kind, number in steps.items():
         found = train_head(kind, pair.target, windows, work, plan=HeadPlan(number), texts=texts)
-        found.head.training_s = sum(entry["seconds"] for entry in found.history)
-        export_head(found.head, weights / kind)
-        trained[kind] = found
-        figures[kind] = measure_head(found.head, texts)  # of the stored, rounded weights
-    facts = circumstances(f"python figures/make/heads.py, {dict(steps)}", "cpu")
-    write(weights / "README.md", card(trained, figures, windows.size, facts).encode())
-    return weights
-
-
-def card(
-    trained: Mapping[str, TrainedHead],
-    figures: Mapping[str, Mapping[str, float]],
-    tokens: int,
-    facts: Mapping[str, str],
-) -> str:
-    """Return the card of heads. tokens: how many distinct ones the training windows have."""
-    rows = []
-    for kind, each in trained.items():
-        parameters = sum(parameter.numel() for parameter in each.head.parameters())
-        last, of_kind = each.history[-1], figures[kind]
+        head, last = found.head, found.history[-1]
+        head.training_s = sum(entry["seconds"] for entry in found.history)
+        export_head(head, weights / kind)
+        figures = measure_head(head, texts)  # of the stored, rounded weights
+        parameters = sum(parameter.numel() for parameter in head.parameters())
         row = {
             "head": kind,
             "parameters": f"{parameters / 1e3:.0f}k",
             "MB": f"{2 * parameters / 1e6:.2f}",
             "steps": last["step"],
             "tokens": f"{last['tokens'] / 1e6:.2f}M",
-            "minutes": f"{each.head.training_s / 60:.0f}",
+            "minutes": f"{head.training_s / 60:.0f}",
             "loss": f"{last['loss']:.2f}",
-            "length": f"{of_kind['length']:.3f}",
+            "length": f"{figures['length']:.3f}",
         }
         for top, step in product(("top1", "top5"), range(1, K + 1)):
-            row[f"{top}, step {step}"] = f"{of_kind[f'{top}_{step}']:.3f}"
+            row[f"{top}, step {step}"] = f"{figures[f'{top}_{step}']:.3f}"
         rows.append(row)
-    unrolls = {kind: each.head.settings.heads or UNROLL for kind, each in trained.items()}
-    steps = ", ".join(f"{number} for {kind}" for kind, number in unrolls.items())
-    return CARD.format(
-        tokens=tokens / 1e6, unrolls=steps, muon=RATES[0], adam=RATES[1], K=K,
-        figures=markdown(pd.DataFrame(rows)),
-        **SHARES, **facts,
+        unrolls.append(f"{head.settings.heads or UNROLL} for {kind}")
+    text = CARD.format(
+        tokens=windows.size / 1e6, unrolls=", ".join(unrolls), muon=RATES[0], adam=RATES[1], K=K,
+        figures=markdown(pd.DataFrame(rows)), **SHARES,
+        **circumstances(f"python figures/make/heads.py, {dict(steps)}", "cpu"),
     )  # fmt: skip
+    write(weights / "README.md", text.encode())
+    return weights
 
 
 @dataclass(frozen=True)
