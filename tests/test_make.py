@@ -22,7 +22,6 @@ import packing
 import pandas as pd
 import pytest
 import replay
-import selection
 import torch
 import trees
 from conftest import generate, make_pair, make_prompts
@@ -122,9 +121,8 @@ def test_a_replay_is_the_engine(
     check_replay(drafter, drafter.grown(), batch_size, over_batch, sampling=sampling)
 
 
-@pytest.mark.parametrize("max_wait", [None, 2])
-def test_a_replay_of_chains_is_the_engine(max_wait: int | None) -> None:
-    check_replay("model", 5, 4, True, max_wait=max_wait)
+def test_a_replay_of_chains_is_the_engine() -> None:
+    check_replay("model", 5, 4, True)
 
 
 def check_replay(
@@ -132,7 +130,6 @@ def check_replay(
     drafts: int,
     batch_size: int,
     over_batch: bool,
-    max_wait: int | None = None,
     **run: Any,
 ) -> None:
     pair, prompts = make_pair("llama"), make_prompts()
@@ -141,17 +138,16 @@ def check_replay(
     k = 3 if over_batch or isinstance(drafter, TreeDrafter) else drafts
     chosen: Any = "everything"
     if over_batch:
-        chosen = sv.selector("tetris", extra=drafts - k, max_wait=max_wait)
+        chosen = sv.selector("tetris", extra=drafts - k)
     found = generate(
         pair, prompts, drafter=drafter, num_draft_tokens=k, selector=chosen, record=True, **run
     )
     assert found.tokens == result.tokens
     rows = found.trace.rows
     queue = np.arange(len(prompts))[None]
-    options = {"over_batch": over_batch, "max_wait": max_wait}
-    replayed = list(replay.replay(table, queue, k, batch_size, **options))
+    replayed = list(replay.replay(table, queue, k, batch_size, over_batch=over_batch))
     assert len(replayed) == rows["round"].max() + 1
-    for number, (texts, _, gained) in enumerate(replayed):
+    for number, (texts, gained) in enumerate(replayed):
         of_round = rows["round"] == number
         engine = zip(rows["request"][of_round], rows["gained"][of_round], strict=True)
         mine = zip(texts[texts >= 0], gained[texts >= 0], strict=True)
@@ -209,24 +205,11 @@ def test_lanes_with_queues_are_plain_loops() -> None:
     expected = [plain_replay(table, queue.tolist(), 2, 4) for queue in queues]
     replayed = list(replay.replay(table, queues, 2, 4, over_batch=True))
     assert len(replayed) == max(map(len, expected))
-    for number, (texts, _, gained) in enumerate(replayed):
+    for number, (texts, gained) in enumerate(replayed):
         for lane, rounds in enumerate(expected):
             is_row = texts[lane] >= 0
             mine = zip(texts[lane][is_row].tolist(), gained[lane][is_row].tolist(), strict=True)
             assert list(mine) == (rounds[number] if number < len(rounds) else [])
-
-
-def test_requests_and_rounds_are_counted_as_in_a_plain_loop() -> None:
-    table = table_of(np.random.default_rng(3), 8, 4)
-    queue = np.random.default_rng(4).integers(0, 8, (1, 16))
-    found = selection.outcome(table, queue, 4, 2, 2, None)
-    rounds = plain_replay(table, queue[0].tolist(), 2, 4)
-    full = [each for each in rounds if len(each) == 4]
-    tokens = sum(gain for each in full for _, gain in each)
-    assert found["tokens_per_round"] == tokens / (4 * len(full))
-    assert found["success_rate"] == (tokens - 4 * len(full)) / (2 * 4 * len(full))
-    static = plain_replay(table, queue[0, :4].tolist(), 2, 4)
-    assert found["static_rounds"] == len(static)
 
 
 def test_halves_are_joined_in_the_order_of_the_texts() -> None:

@@ -13,7 +13,6 @@ from specviz.bench import Grid, PairSource, ShapePair, StoredPair, run_bench, st
 
 MODES = ("autoregressive", "inplace", "eqspec")
 TETRIS = "inplace:selector=tetris+extra="
-GROWN = "depth=4,width=3,children=3"
 GRAPHS = "graphs=true,compile=true"
 EMBEDDED = StoredPair()
 
@@ -82,22 +81,6 @@ TABLES: dict[str, dict[str, Any]] = {
         ),
         "limit": 16,
         "turns": 8,
-    },
-    "trees-heads": {
-        "grid": Grid(
-            ("inplace",),
-            (8,),
-            (4, 8, 16),
-            (128,),
-            drafters=(
-                "model", f"tree:{GROWN}",
-                "eagle3", f"tree:base=eagle3,{GROWN}",
-                "clover", f"tree:base=clover,{GROWN}",
-                "medusa", f"tree:base=medusa,{GROWN}",
-            ),
-            dtypes=("float32",),
-            repetitions=1,
-        ),
     },
     "heads": {
         "grid": heads(

@@ -28,7 +28,15 @@ def calibration(limit: int | None = None) -> Measured:
     prompts = sv.load_prompts(limit=limit)
     drafter = TreeDrafter(depth=1, width=1, children=RANKS)
     table, _ = draft_everywhere(pair, prompts, drafter, RANKS, batch_size=32, max_new_tokens=128)
-    held_out = np.concatenate([losses(table, half) for half in halves(table.count)])
+    held_out = []  # log losses of q, and of curves that were fitted to the other half
+    for half in halves(table.count):
+        curves = fit_curves(table.texts(np.setdiff1d(np.arange(table.count), half)))
+        for rank, (intercept, slope) in enumerate(curves):
+            logits, right = observed(table.texts(half), rank)
+            fitted = intercept + slope * logits
+            both = log_loss(logits, right), log_loss(fitted, right)
+            held_out.append(pd.DataFrame({"rank": rank, "raw": both[0], "held_out": both[1]}))
+    losses = pd.concat(held_out).groupby("rank").mean()
     accepted = np.diff(table.reached, axis=1).mean(0)
     entries = []
     for rank, (intercept, slope) in enumerate(fit_curves(table)):
@@ -38,8 +46,8 @@ def calibration(limit: int | None = None) -> Measured:
             "slope": slope,
             "mean_q": np.exp(table.scores[:, rank]).mean(),
             "accepted": accepted[rank],
-            "loss_raw": held_out[:, 0, rank].mean(),
-            "loss_held_out": held_out[:, 1, rank].mean(),
+            "loss_raw": losses["raw"][rank],
+            "loss_held_out": losses["held_out"][rank],
         }
         entries.append(entry)
     return pd.DataFrame(entries), measured_on(pair, prompts=len(prompts), max_new_tokens=128)
@@ -63,18 +71,6 @@ def fit_curves(table: Drafts) -> Curves:
         found = minimize(loss, np.zeros(2), method="BFGS").x
         curves.append((float(found[0]), float(np.exp(found[1]))))
     return tuple(curves)
-
-
-def losses(table: Drafts, half: Array) -> Array:
-    """Return log losses (N, 2, ranks) in the texts of `half`: of q, and of curves of the rest."""
-    others = np.setdiff1d(np.arange(table.count), half)
-    measured = table.texts(half)
-    found = []
-    for rank, (intercept, slope) in enumerate(fit_curves(table.texts(others))):
-        logits, right = observed(measured, rank)
-        both = [log_loss(logits, right), log_loss(intercept + slope * logits, right)]
-        found.append(np.stack(both, 1))
-    return np.stack(found, 2)
 
 
 def observed(table: Drafts, rank: int) -> tuple[Array, Array]:

@@ -181,18 +181,14 @@ class Windows:
         """Return the batch of a step, int64 (rows, length + 1)."""
         epoch, index = divmod(step, self.steps_per_epoch)
         if self._epoch[0] != epoch:
-            self._epoch = (epoch, self._shuffled(epoch))
+            rng = np.random.default_rng([self.seed, epoch])
+            files = self.library * LIBRARY_REPEATS + self.tests
+            stream = np.concatenate([files[i] for i in rng.permutation(len(files))])
+            width = self.length + 1
+            stream = stream[rng.integers(width) :]
+            windows = stream[: len(stream) // width * width].reshape(-1, width)
+            self._epoch = (epoch, windows[rng.permutation(len(windows))])
         return self._epoch[1][index * self.rows : (index + 1) * self.rows].astype(np.int64)
-
-    def _shuffled(self, epoch: int) -> np.ndarray:
-        rng = np.random.default_rng([self.seed, epoch])
-        files = self.library * LIBRARY_REPEATS + self.tests
-        stream = np.concatenate([files[i] for i in rng.permutation(len(files))])
-        width = self.length + 1
-        stream = stream[rng.integers(width) :]
-        whole = len(stream) // width * width
-        windows = stream[:whole].reshape(-1, width)
-        return windows[rng.permutation(len(windows))]
 
 
 def held_out_windows(encoded: Iterable[np.ndarray], length: int) -> Iterator[np.ndarray]:

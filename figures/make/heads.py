@@ -47,7 +47,6 @@ from specviz.zoo.heads.training import (
     RATES,
     UNROLL,
     HeadPlan,
-    TrainedHead,
     chain_steps,
     frozen,
     head_batches,
@@ -93,49 +92,35 @@ def train_heads(steps: Mapping[str, int], out: Path, count: int = 4096) -> Path:
     windows = training_windows(pair, count, work)
     texts = greedy_texts(pair, sv.load_prompts(), kept_layers(pair.target))
     weights = out / "weights" / "heads"
-    trained, figures = {}, {}
+    rows, unrolls = [], []
     for kind, number in steps.items():
         found = train_head(kind, pair.target, windows, work, plan=HeadPlan(number), texts=texts)
-        found.head.training_s = sum(entry["seconds"] for entry in found.history)
-        export_head(found.head, weights / kind)
-        trained[kind] = found
-        figures[kind] = measure_head(found.head, texts)  # of the stored, rounded weights
-    facts = circumstances(f"python figures/make/heads.py, {dict(steps)}", "cpu")
-    write(weights / "README.md", card(trained, figures, windows.size, facts).encode())
-    return weights
-
-
-def card(
-    trained: Mapping[str, TrainedHead],
-    figures: Mapping[str, Mapping[str, float]],
-    tokens: int,
-    facts: Mapping[str, str],
-) -> str:
-    """Return the card of heads. tokens: how many distinct ones the training windows have."""
-    rows = []
-    for kind, each in trained.items():
-        parameters = sum(parameter.numel() for parameter in each.head.parameters())
-        last, of_kind = each.history[-1], figures[kind]
+        head, last = found.head, found.history[-1]
+        head.training_s = sum(entry["seconds"] for entry in found.history)
+        export_head(head, weights / kind)
+        figures = measure_head(head, texts)  # of the stored, rounded weights
+        parameters = sum(parameter.numel() for parameter in head.parameters())
         row = {
             "head": kind,
             "parameters": f"{parameters / 1e3:.0f}k",
             "MB": f"{2 * parameters / 1e6:.2f}",
             "steps": last["step"],
             "tokens": f"{last['tokens'] / 1e6:.2f}M",
-            "minutes": f"{each.head.training_s / 60:.0f}",
+            "minutes": f"{head.training_s / 60:.0f}",
             "loss": f"{last['loss']:.2f}",
-            "length": f"{of_kind['length']:.3f}",
+            "length": f"{figures['length']:.3f}",
         }
         for top, step in product(("top1", "top5"), range(1, K + 1)):
-            row[f"{top}, step {step}"] = f"{of_kind[f'{top}_{step}']:.3f}"
+            row[f"{top}, step {step}"] = f"{figures[f'{top}_{step}']:.3f}"
         rows.append(row)
-    unrolls = {kind: each.head.settings.heads or UNROLL for kind, each in trained.items()}
-    steps = ", ".join(f"{number} for {kind}" for kind, number in unrolls.items())
-    return CARD.format(
-        tokens=tokens / 1e6, unrolls=steps, muon=RATES[0], adam=RATES[1], K=K,
-        figures=markdown(pd.DataFrame(rows)),
-        **SHARES, **facts,
+        unrolls.append(f"{head.settings.heads or UNROLL} for {kind}")
+    text = CARD.format(
+        tokens=windows.size / 1e6, unrolls=", ".join(unrolls), muon=RATES[0], adam=RATES[1], K=K,
+        figures=markdown(pd.DataFrame(rows)), **SHARES,
+        **circumstances(f"python figures/make/heads.py, {dict(steps)}", "cpu"),
     )  # fmt: skip
+    write(weights / "README.md", text.encode())
+    return weights
 
 
 @dataclass(frozen=True)
@@ -238,13 +223,7 @@ def heads(
         count = partial(trained, each, steps, pair, features, texts, work)
         counted = kept.get(asdict(each), count)
         found.append(counted | {"step_ms": 1e3 * step_s[each.name]})
-    of = partial(ratio, samples=samples)
-    training = pd.DataFrame(training_entries(found, of)).astype({"unroll": "Int64"})
-    tables = {
-        "training": training,
-        "steps": pd.DataFrame(step_entries(found, of)),
-        "gains": pd.DataFrame(gain_entries(found, of)),
-    }
+    tables = tables_of(found, samples)
     kept.done()
     return tables, about
 
@@ -321,28 +300,25 @@ def ratio(name: str, *columns: Any, samples: int, points: bool = False) -> dict[
     return found
 
 
-def training_entries(found: Sequence[Mapping[str, Any]], of: Ratio) -> Iterator[dict[str, Any]]:
-    """Yield one entry for each training."""
+def tables_of(found: Sequence[Mapping[str, Any]], samples: int) -> dict[str, pd.DataFrame]:
+    """Return all tables: an entry for each training, for each step of a chain, and of PAIRS."""
+    of = partial(ratio, samples=samples)
+    trainings, steps = [], []
     for each in found:
-        last = each["last"]
+        last, hits = each["last"], each["hits"]
         entry = {**each["columns"], "parameters": each["parameters"], "steps": last["step"]}
         entry |= {"tokens": last["tokens"], "step_ms": each["step_ms"], "cpu_s": each["cpu_s"]}
-        hits = each["hits"]
-        yield entry | {"loss": last["loss"]} | of("length", hits["tokens"], hits["rounds"])
-
-
-def step_entries(found: Sequence[Mapping[str, Any]], of: Ratio) -> Iterator[dict[str, Any]]:
-    """Yield one entry for each training and step of a chain."""
-    for each in found:
-        by_step = {
-            name: np.array(each["hits"][name]).T for _, *names in SHARES_OF for name in names
-        }
+        entry |= {"loss": last["loss"]} | of("length", hits["tokens"], hits["rounds"])
+        trainings.append(entry)
+        by_step = {name: np.array(hits[name]).T for _, *names in SHARES_OF for name in names}
         for step in range(len(by_step["positions"])):
-            entry = {"head": each["columns"]["head"], "share": each["columns"]["share"]}
-            entry["step"] = step + 1
+            at = {"head": entry["head"], "share": entry["share"], "step": step + 1}
             for name, above, below in SHARES_OF:
-                entry |= of(name, by_step[above][step], by_step[below][step])
-            yield entry
+                at |= of(name, by_step[above][step], by_step[below][step])
+            steps.append(at)
+    training = pd.DataFrame(trainings).astype({"unroll": "Int64"})
+    gains = pd.DataFrame(gain_entries(found, of))
+    return {"training": training, "steps": pd.DataFrame(steps), "gains": gains}
 
 
 def gain_entries(found: Sequence[Mapping[str, Any]], of: Ratio) -> Iterator[dict[str, Any]]:

@@ -256,22 +256,20 @@ def survival(accepted: Sequence[Sequence[int]], depth: int) -> Array:
 def tables_of(found: Sequence[Counted], shipped: Counted, samples: int) -> dict[str, pd.DataFrame]:
     """Return all tables from what was counted of each draft."""
     found = sorted(found, key=lambda each: (each["mark"], each["parameters"]))
-    prompts = pd.concat([prompts_of(each) for each in found], ignore_index=True)
-    lengths = pd.DataFrame(length_entries([*found, shipped]))
-    drafts = pd.DataFrame(draft_entries(found, prompts, samples))
-    return {
-        "drafts": drafts,
-        "lengths": lengths,
-        "prompts": prompts,
-        "fits": pd.DataFrame(fit_entries(drafts, prompts, samples)),
-        "batch": pd.DataFrame(batch_entries(lengths)),
-    }
-
-
-def draft_entries(
-    found: Sequence[Counted], prompts: pd.DataFrame, samples: int
-) -> Iterator[dict[str, Any]]:
-    """Yield one entry for each draft: loss in nats, and CPU seconds of its training."""
+    of_prompts, lengths, drafts = [], [], []
+    for each in (*found, shipped):
+        tokens = np.array(list(map(len, each["accepted"])))
+        rounds = {k: rounds_of(each["accepted"], k) for k in range(1, LARGE_K + 1)}
+        right = survival(each["accepted"], LARGE_K)
+        for k in rounds:
+            entry = {name: each[name] for name in ("size", "layers", "width", "mark")}
+            entry |= {"num_draft_tokens": k, "length": tokens.sum() / rounds[k].sum()}
+            lengths.append(entry | {"survival": right[k - 1]})
+        columns = {"size": each["size"], "mark": each["mark"], "prompt": range(len(tokens))}
+        columns["new_tokens"] = tokens
+        columns |= {f"rounds_k{k}": rounds[k] for k in (SMALL_K, LARGE_K)}
+        of_prompts.append(pd.DataFrame(columns))
+    prompts = pd.concat(of_prompts[:-1], ignore_index=True)
     for each in found:
         last = each["history"][-1]
         entry = {name: each[name] for name in each if name not in ("accepted", "history")}
@@ -279,31 +277,14 @@ def draft_entries(
         entry["cpu_s"] = sum(part["cpu_seconds"] for part in each["history"])
         for k in (SMALL_K, LARGE_K):
             drawn = resampled(pd.DataFrame([entry]), prompts, k, samples)[:, 0]
-            ends = (f"length_k{k}_low", f"length_k{k}_high")
-            entry[f"length_k{k}"] = float(drawn[0])
-            entry |= zip(ends, interval(drawn[1:]), strict=True)
-        yield entry
-
-
-def prompts_of(counted: Counted) -> pd.DataFrame:
-    """Return one entry for each prompt: new tokens, and the rounds with 4 and with 16 drafts."""
-    accepted = counted["accepted"]
-    table = pd.DataFrame({"prompt": range(len(accepted)), "new_tokens": list(map(len, accepted))})
-    table.insert(0, "size", counted["size"])
-    table.insert(1, "mark", counted["mark"])
-    return table.assign(**{f"rounds_k{k}": rounds_of(accepted, k) for k in (SMALL_K, LARGE_K)})
-
-
-def length_entries(found: Sequence[Counted]) -> Iterator[dict[str, Any]]:
-    """Yield one entry for each draft and K from 1 to 16."""
-    for each in found:
-        right = survival(each["accepted"], LARGE_K)
-        tokens = sum(map(len, each["accepted"]))
-        for k in range(1, LARGE_K + 1):
-            entry = {name: each[name] for name in ("size", "layers", "width", "mark")}
-            entry["num_draft_tokens"] = k
-            entry["length"] = tokens / rounds_of(each["accepted"], k).sum()
-            yield entry | {"survival": right[k - 1]}
+            low, high = interval(drawn[1:])
+            name = f"length_k{k}"
+            entry |= {name: float(drawn[0]), f"{name}_low": low, f"{name}_high": high}
+        drafts.append(entry)
+    tables = {"drafts": pd.DataFrame(drafts), "lengths": pd.DataFrame(lengths), "prompts": prompts}
+    tables["fits"] = pd.DataFrame(fit_entries(tables["drafts"], prompts, samples))
+    tables["batch"] = pd.DataFrame(batch_entries(tables["lengths"]))
+    return tables
 
 
 def resampled(points: pd.DataFrame, prompts: pd.DataFrame, k: int, samples: int) -> Array:

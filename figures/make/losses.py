@@ -57,7 +57,8 @@ def losses(batch_sizes: Sequence[int], limit: int, repetitions: int) -> Measured
             speeds.append(pd.Series([speed(each) for each in own]).where(same))
         first = {name: speeds[setups.index((name, {}))] for name in LOSSES}
         for (name, loss), result, own in zip(setups, recorded, speeds, strict=True):
-            entry = {"batch_size": batch_size, "strategy": name, "loss": label(loss)}
+            words = ", ".join(f"{option}={value!r}" for option, value in loss.items()) or "none"
+            entry = {"batch_size": batch_size, "strategy": name, "loss": words}
             entry |= counts(result, alone)
             entry |= {
                 "tokens_per_s": own.median(skipna=False),
@@ -82,11 +83,6 @@ def options(name: str, loss: dict[str, Any], batch_size: int) -> dict[str, Any]:
         given |= loss
     strategy = sv.strategy(name, **given)
     return {"strategy": strategy, "drafter": drafter, "batch_size": batch_size}
-
-
-def label(loss: dict[str, Any]) -> str:
-    """Return the loss in words."""
-    return ", ".join(f"{option}={value!r}" for option, value in loss.items()) or "none"
 
 
 def counts(result: sv.Result, alone: sv.Result) -> dict[str, object]:

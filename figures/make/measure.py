@@ -15,7 +15,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -183,11 +182,6 @@ def repeated(
 def speed(result: sv.Result) -> float:
     """Return a run's new tokens a second."""
     return float(result.summary["tokens_per_s"].item())
-
-
-def spread_of(values: Sequence[float], name: str) -> dict[str, float]:
-    """Return median and range, under the name, NAME_low and NAME_high."""
-    return {name: median(values), f"{name}_low": min(values), f"{name}_high": max(values)}
 
 
 def draw_lines(name: str, series: Mapping[str, tuple[list[Any], list[Any]]], **chart: Any) -> None:

@@ -157,7 +157,10 @@ def train_pair(
     work = make_folder(out / "checkpoints")
     begun = time.monotonic()
     learned = [file for file in files if not file.held_out]
-    tokenizer = tokenizer_of(learned, work)
+    if not (work / "tokenizer").exists():
+        trained = train_tokenizer(file.text for file in learned)
+        write_folder(work / "tokenizer", trained.save_pretrained)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(work / "tokenizer")
     encoded = [(file.is_test, encode_blocks(tokenizer, file)) for file in learned]
     library = [tokens for is_test, tokens in encoded if not is_test]
     tests = [tokens for is_test, tokens in encoded if is_test]
@@ -200,14 +203,6 @@ def train_pair(
     text = card(pair, history, figures, circumstances(command, device) | {"hours": hours})
     write(weights / "README.md", text.encode())
     return weights
-
-
-def tokenizer_of(files: Sequence[SourceFile], work: Path) -> PreTrainedTokenizerFast:
-    """Return the tokenizer, trained once."""
-    folder = work / "tokenizer"
-    if not folder.exists():
-        write_folder(folder, train_tokenizer(file.text for file in files).save_pretrained)
-    return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
 @torch.inference_mode()

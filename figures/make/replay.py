@@ -49,10 +49,6 @@ class Drafts:
         """M: drafts at each position."""
         return int(self.scores.shape[1])
 
-    def first(self, nodes: int) -> "Drafts":
-        """Return the table of fewer drafts at each position."""
-        return Drafts(self.offsets, self.scores[:, :nodes], self.reached[:, : nodes + 1])
-
     def texts(self, numbers: Array) -> "Drafts":
         """Return the table of some of the texts, in this order."""
         spans = [np.arange(self.offsets[r], self.offsets[r + 1]) for r in numbers]
@@ -122,15 +118,9 @@ def _reached(tokens: Array, parents: Array, following: Array) -> Array:
 
 
 def replay(
-    table: Drafts,
-    queues: Array,
-    nodes: int,
-    batch_size: int,
-    *,
-    over_batch: bool,
-    max_wait: int | None = None,
-) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield each round: its rows as texts, the drafts verified of them, and their gains, (L, b).
+    table: Drafts, queues: Array, nodes: int, batch_size: int, *, over_batch: bool
+) -> Iterator[tuple[Array, Array]]:
+    """Yield each round: its rows as texts, and their gains, each (L, b).
 
     A row for which no text is left is -1, and gains nothing. All lanes advance together.
 
@@ -138,7 +128,6 @@ def replay(
         queues: (L, Q), the texts that each lane writes, which enter as rows become free.
         nodes: K, drafts verified of each row.
         over_batch: whether these are the K * b best of the batch instead, as TETRIS verifies.
-        max_wait: rounds after which a row's first draft is verified whatever its score.
     """
     lanes, length = queues.shape
     # Behind the end of a queue there is always one more place, which is empty.
@@ -146,24 +135,20 @@ def replay(
     taken = np.full(lanes, min(batch_size, length))
     texts = queues[:, : taken[0]]
     places = table.offsets[texts]
-    waited = np.zeros(texts.shape, int)
     while (texts >= 0).any():
         working = texts >= 0
         safe = np.where(working, places, 0)
         verified = nodes * working
         if over_batch:
             scores = table.scores[safe]
-            if max_wait is not None:
-                scores[waited >= max_wait, 0] = np.inf
             # A draft without a chance comes before rows that are gone.
             scores = np.maximum(scores, np.finfo(scores.dtype).min)
             scores[~working] = -np.inf
             most = nodes * working.sum(1, keepdims=True)
             verified = largest(scores, working[:, :, None], most)
-        waited = np.where(verified > 0, 0, waited + 1)
         left = table.offsets[texts + 1] - places
         gained = np.minimum(table.reached[safe, verified] + 1, left) * working
-        yield texts, verified, gained
+        yield texts, gained
         places = places + gained
         is_free = working & (gained == left)
         wanted = taken[:, None] + is_free.cumsum(1) - 1
@@ -171,7 +156,6 @@ def replay(
         taken = np.minimum(taken + is_free.sum(1), length)
         texts = np.where(is_free, entering, texts)
         places = np.where(is_free, table.offsets[texts], places)
-        waited[is_free] = 0
 
 
 def resampled(

@@ -4,15 +4,19 @@ Both verify equally many tokens. Texts are drawn with replacement, and both serv
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pandas as pd
 from measure import Measured, command, measured_on
-from replay import Drafts, draft_everywhere, interval, replay
+from replay import interval
 
 import specviz as sv
+from specviz.generation.tables import make_table
 from specviz.record.schema import Array
+from specviz.simulation import AcceptanceTable, Policy, Tetris, simulate
+from specviz.simulation.tables import UNIT
 
 QUEUE = 8  # requests for each row, so that most rounds have a full batch
 TOKENS = 128
@@ -40,11 +44,10 @@ def selection(
     prompts = sv.load_prompts(limit=limit)
     entries = []
     for drafter, depth in drafters.items():
-        table, _ = draft_everywhere(
-            pair, prompts, drafter, depth, batch_size=8, max_new_tokens=TOKENS
-        )
+        run = {"drafter": drafter, "max_new_tokens": TOKENS, "progress": False}
+        table = make_table(pair, prompts, depth, **run)
         for batch_size, k in product(batch_sizes, num_draft_tokens):
-            queues = drawn(table.count, samples, QUEUE * batch_size)
+            queues = drawn(len(prompts), samples, QUEUE * batch_size)
             plain = outcome(table, queues, batch_size, k, 0, None)
             for extra, wait in product(extras, max_waits):
                 if k + extra <= depth:
@@ -67,35 +70,23 @@ def drawn(count: int, samples: int, requests: int) -> Array:
 
 
 def outcome(
-    table: Drafts, queues: Array, batch_size: int, k: int, extra: int, wait: int | None
+    table: AcceptanceTable, queues: Array, batch_size: int, k: int, extra: int, wait: int | None
 ) -> dict[str, Array]:
     """Return what a policy reaches in each sample, each (samples,). With extra=0: K a row."""
-    policy = {"over_batch": extra > 0, "max_wait": wait}
-    table = table.first(k + extra)
-    rows = tokens = verified = np.zeros(len(queues))
-    paces: list[list[float]] = [[] for _ in queues]
-    seen = np.zeros((len(queues), batch_size), int)  # rounds of the text in each row
-    written = np.zeros_like(seen)
-    lengths = np.diff(table.offsets)
-    for texts, counts, gained in replay(table, queues, k, batch_size, **policy):
-        is_full = (texts >= 0).all(1)
-        rows = rows + is_full * batch_size
-        tokens = tokens + is_full * gained.sum(1)
-        verified = verified + is_full * counts.sum(1)
-        seen += texts >= 0
-        written += gained
-        ended = (texts >= 0) & (written == lengths[texts])
-        for lane, row in zip(*np.nonzero(ended), strict=True):
-            paces[lane].append(seen[lane, row] / lengths[texts[lane, row]])
-        seen[ended] = written[ended] = 0
-    static = np.zeros(len(queues))
-    for texts, _, _ in replay(table, queues[:, :batch_size], k, batch_size, **policy):
-        static += (texts >= 0).any(1)
+    selector = Tetris(extra, max_wait=wait) if extra else None
+    policy = Policy("inplace", batch_size, k, selector=selector)
+    served = simulate(table.writing(queues), policy, UNIT)
+    one_batch = table.writing(queues[:, :batch_size])
+    static = simulate(one_batch, replace(policy, refill=False), UNIT)
+    rounds = served.rounds[served.rounds["rows"] == batch_size]
+    full = rounds.groupby("lane")[["rows", "gained_tokens", "verified_tokens"]].sum()
+    rows, tokens, verified = full.to_numpy().T
+    paces = served.own_rounds / served.workload.new_tokens
     return {
         "tokens_per_round": tokens / rows,
         "success_rate": (tokens - rows) / verified,
-        "p99_rounds_per_token": np.array([np.percentile(each, 99) for each in paces]),
-        "static_rounds": static,
+        "p99_rounds_per_token": np.percentile(paces, 99, axis=1),
+        "static_rounds": static.finished_s.max(1),
     }
 
 
@@ -103,18 +94,14 @@ def compared(plain: dict[str, Array], tetris: dict[str, Array]) -> dict[str, flo
     """Return the means of both, and the gain with its interval."""
     gain = 100 * (tetris["tokens_per_round"] / plain["tokens_per_round"] - 1)
     low, high = interval(gain)
-    names = ("success_rate", "p99_rounds_per_token")
-    entry = {
-        "tokens_per_round": plain["tokens_per_round"].mean(),
-        "tetris_tokens_per_round": tetris["tokens_per_round"].mean(),
-        "gain_percent": gain.mean(),
-        "gain_low": low,
-        "gain_high": high,
-    }
-    for name in names:
-        entry |= {name: plain[name].mean(), f"tetris_{name}": tetris[name].mean()}
-    longer = tetris["static_rounds"].mean() / plain["static_rounds"].mean() - 1
-    return entry | {"static_rounds_percent": 100 * longer}
+    means = {name: (plain[name].mean(), tetris[name].mean()) for name in plain}
+    entry = {}
+    for name in ("tokens_per_round", "success_rate", "p99_rounds_per_token"):
+        entry[name], entry[f"tetris_{name}"] = means[name]
+        if name == "tokens_per_round":
+            entry |= {"gain_percent": gain.mean(), "gain_low": low, "gain_high": high}
+    ours, theirs = means["static_rounds"]
+    return entry | {"static_rounds_percent": 100 * (theirs / ours - 1)}
 
 
 TABLES = {

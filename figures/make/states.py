@@ -78,20 +78,17 @@ class Reader:
         self.read += min(GAINED, self.tokens)
 
 
-def ways_of(model: PreTrainedModel) -> list[str]:
-    """Return the ways in which the model can read several tokens."""
-    layers = Reader(model, "rule", 1).cached.cache.state_layers
-    if not layers:
-        return ATTENTION
-    if not any(layer.at_once for layer in layers):
-        return ["mixer"]
-    return RECURRENCE if any(states.RECURRENCE in each.rings for each in layers) else CONVOLUTION
-
-
 @torch.inference_mode()
 def times_of(model: PreTrainedModel) -> Iterator[dict[str, object]]:
     """Yield one line for each way of a model: K + 1 tokens beside one."""
-    ways = ways_of(model)
+    layers = Reader(model, "rule", 1).cached.cache.state_layers
+    if not layers:
+        ways = ATTENTION
+    elif not any(layer.at_once for layer in layers):
+        ways = ["mixer"]
+    else:
+        has_rule = any(states.RECURRENCE in layer.rings for layer in layers)
+        ways = RECURRENCE if has_rule else CONVOLUTION
     readers = {"one token": Reader(model, ways[0], 1)}
     readers |= {way: Reader(model, way, K + 1) for way in ways}
     verifying = {way: reader.verify for way, reader in readers.items()}

@@ -6,7 +6,7 @@ from measure import Measured, command, measured_on, speed
 
 import specviz as sv
 from specviz import metrics
-from specviz.engine.strategies import STRATEGIES, Strategy, changed_options, everything
+from specviz.engine.strategies import STRATEGIES, changed_options, everything
 
 
 def survey(limit: int, max_new_tokens: int = 64) -> Measured:
@@ -25,37 +25,27 @@ def survey(limit: int, max_new_tokens: int = 64) -> Measured:
     for strategy in everything():
         plain = sv.generate(pair, strategy=strategy, batch_size=8, **run)
         result = sv.generate(pair, strategy=strategy, batch_size=8, record=True, **run)
-        entries.append(entry(strategy, result, alone, pair) | {"tokens_per_s": speed(plain)})
+        compared = sv.compare(result, alone, pair=pair).summary.iloc[0]
+        summary = result.summary.iloc[0]
+        rounds = metrics.rounds(result.trace)
+        slots = rounds["cache_slots"] * rounds["batch_rows"]
+        entry = {
+            "strategy": strategy.name,
+            "options": changed_options(strategy) if strategy.name in STRATEGIES else "",
+            "valid": strategy.promises,
+            **compared[["exact_match", "partial_match", "near_ties", "unexplained"]],
+            "first_violation": compared["first_violated"],
+            **summary[["mean_acceptance_length", "discarded_tokens"]],
+            "hole_share": np.average(rounds["hole_share"], weights=slots),
+            "padding_share": np.average(rounds["padding_share"], weights=slots),
+            "realigned_mb": rounds["realigned_bytes"].sum() / 1e6,
+            "compacted_mb": rounds["compacted_bytes"].sum() / 1e6,
+            **summary[["grouping_rate", "rounds"]],
+            "tokens_per_s": speed(plain),
+        }
+        entries.append(entry)
     sizes = {"batch_size": 8, "num_draft_tokens": 5, "max_new_tokens": max_new_tokens}
     return pd.DataFrame(entries), measured_on(pair, prompts=limit, **sizes)
-
-
-def entry(
-    strategy: Strategy, result: sv.Result, alone: sv.Result, pair: sv.Pair
-) -> dict[str, object]:
-    """Return what is told about a strategy."""
-    compared = sv.compare(result, alone, pair=pair).summary.iloc[0]
-    summary = result.summary.iloc[0]
-    rounds = metrics.rounds(result.trace)
-    slots = rounds["cache_slots"] * rounds["batch_rows"]
-    return {
-        "strategy": strategy.name,
-        "options": changed_options(strategy) if strategy.name in STRATEGIES else "",
-        "valid": strategy.promises,
-        "exact_match": compared["exact_match"],
-        "partial_match": compared["partial_match"],
-        "near_ties": compared["near_ties"],
-        "unexplained": compared["unexplained"],
-        "first_violation": compared["first_violated"],
-        "mean_acceptance_length": summary["mean_acceptance_length"],
-        "discarded_tokens": summary["discarded_tokens"],
-        "hole_share": np.average(rounds["hole_share"], weights=slots),
-        "padding_share": np.average(rounds["padding_share"], weights=slots),
-        "realigned_mb": rounds["realigned_bytes"].sum() / 1e6,
-        "compacted_mb": rounds["compacted_bytes"].sum() / 1e6,
-        "grouping_rate": summary["grouping_rate"],
-        "rounds": summary["rounds"],
-    }
 
 
 if __name__ == "__main__":

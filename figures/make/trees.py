@@ -115,7 +115,7 @@ def policy(
 def tokens_per_round(table: Drafts, queues: Array, nodes: int, over_batch: bool) -> Array:
     """Return a row's tokens a round in each queue, over rounds with a full batch."""
     tokens, rows = np.zeros(len(queues)), np.zeros(len(queues))
-    for texts, _, gained in replay(table, queues, nodes, BATCH, over_batch=over_batch):
+    for texts, gained in replay(table, queues, nodes, BATCH, over_batch=over_batch):
         is_full = (texts >= 0).all(1)
         if not is_full.any():
             break
@@ -139,14 +139,16 @@ def fit_static(ranked: Drafts, nodes: int) -> Drafts:
 
     ranked: of trees of one level, the likeliest tokens in order.
     """
-    both = halves(ranked.count)
-    orders = [fit_paths(rank_paths(ranked.texts(half), nodes), nodes) for half in both[::-1]]
+    parts = [ranked.texts(half) for half in halves(ranked.count)]
+    orders = [fit_paths(rank_paths(part, nodes), nodes) for part in parts[::-1]]
     nodes = min(map(len, orders))
-    parts = [
-        static_table(ranked.texts(half), order[:nodes])
-        for half, order in zip(both, orders, strict=True)
-    ]
-    return join_halves(parts)
+    found = []
+    for part, order in zip(parts, orders, strict=True):
+        paths = rank_paths(part, nodes)
+        is_right = [[path[: len(each)] == each for each in order[:nodes]] for path in paths]
+        reached = np.pad(np.cumsum(is_right, 1), ((0, 0), (1, 0)))
+        found.append(Drafts(part.offsets, np.zeros((len(paths), nodes)), reached))
+    return join_halves(found)
 
 
 def rank_paths(ranked: Drafts, depth: int) -> list[Ranks]:
@@ -171,18 +173,6 @@ def fit_paths(observed: Sequence[Ranks], nodes: int) -> list[Ranks]:
     """
     counts = Counter(path[:length] for path in observed for length in range(1, len(path) + 1))
     return sorted(counts, key=lambda path: (-counts[path], len(path), path))[:nodes]
-
-
-def static_table(ranked: Drafts, order: Sequence[Ranks]) -> Drafts:
-    """Return the table of trees with these paths, in this order."""
-    numbers = {path: j for j, path in enumerate(order)}
-    paths = rank_paths(ranked, max(map(len, order)))
-    is_right = np.zeros((len(paths), len(order) + 1), np.int64)  # of no draft, and of each
-    for position, path in enumerate(paths):
-        for length in range(1, len(path) + 1):
-            if path[:length] in numbers:
-                is_right[position, numbers[path[:length]] + 1] = 1
-    return Drafts(ranked.offsets, np.zeros((len(paths), len(order))), is_right.cumsum(1))
 
 
 def moves(limit: int, max_new_tokens: int) -> Measured:
