@@ -83,9 +83,10 @@ def test_a_tiny_model_has_each_type_of_layer_and_no_constants() -> None:
         tiny_models.build("llama", LlamaConfig(), "sdpa")
 
 
-# These do not count from 0, whatever the length of the text.
+# Their fault shows whatever the length of the text: Moshi computes other logits with a cache of its
+# own than without, and the others do not count from 0.
 SEEN_IN_ANY_TEXT = {"camembert", "data2vec-text", "roberta", "roberta-prelayernorm"}
-SEEN_IN_ANY_TEXT |= {"xlm-roberta", "xlm-roberta-xl", "xmod"}
+SEEN_IN_ANY_TEXT |= {"moshi", "xlm-roberta", "xlm-roberta-xl", "xmod"}
 
 
 @pytest.fixture
