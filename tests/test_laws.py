@@ -16,7 +16,7 @@ from specviz.costs.laws import (
 X = np.array([1e4, 2e4, 4e4, 8e4, 1.6e5, 3.2e5])
 
 
-def test_fits_find_the_laws_that_data_were_made_with() -> None:
+def test_fits_find_the_laws_that_data_were_made_with():
     line = fit_log(X, LogLaw(-3.0, 0.5).at(X))
     assert (line.a, line.b) == pytest.approx((-3.0, 0.5))
     assert line.per_doubling == pytest.approx(line.at(2.0) - line.at(1.0))
@@ -28,7 +28,7 @@ def test_fits_find_the_laws_that_data_were_made_with() -> None:
     assert np.isnan(r_squared(line, X, np.ones(6)))
 
 
-def test_a_saturating_law_becomes_the_line_where_nothing_saturates() -> None:
+def test_a_saturating_law_becomes_the_line_where_nothing_saturates():
     y = LogLaw(-3.0, 0.5).at(X)
     curve = fit_saturating(X, y)
     assert curve.c < 0.02
@@ -37,7 +37,7 @@ def test_a_saturating_law_becomes_the_line_where_nothing_saturates() -> None:
     assert fit_saturating(X, np.log(X) ** 3).c == pytest.approx(EXPONENTS[0], rel=0.1)
 
 
-def test_resampled_lengths_are_those_of_a_plain_loop() -> None:
+def test_resampled_lengths_are_those_of_a_plain_loop():
     tokens = np.array([[10, 20, 30], [10, 20, 30]])
     rounds = np.array([[5, 5, 5], [2, 4, 6]])
     found = resampled_lengths(tokens, rounds, samples=50, seed=3)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import corpus
 import numpy as np
@@ -41,7 +42,7 @@ from specviz.zoo.training import (
 )
 
 
-def test_a_file_is_cut_at_its_functions_and_classes() -> None:
+def test_a_file_is_cut_at_its_functions_and_classes():
     head = "#!x\nimport os\n\n\n"
     function = "@cache\n@wraps(\n    f,\n)\n\ndef f():\n    def g(): pass\n\n"
     text = head + function + "class C:\n    @x\n    def m(self): pass\nasync def h(): pass\nx = 1\n"
@@ -54,13 +55,13 @@ def test_a_file_is_cut_at_its_functions_and_classes() -> None:
     assert split_blocks("\n \n\t\n") == []
 
 
-def test_the_same_tenth_of_the_files_is_held_out_everywhere() -> None:
+def test_the_same_tenth_of_the_files_is_held_out_everywhere():
     """A fair draw of these names has a mean of 1000 and a standard deviation of 30."""
     assert [is_held_out(path) for path in ("asyncio/events.py", "test/test_os.py")] == [True, False]
     assert sum(is_held_out(f"{i}.py") for i in range(10_000)) == 958
 
 
-def test_a_corpus_is_read_in_order_and_filtered(tmp_path: Path) -> None:
+def test_a_corpus_is_read_in_order_and_filtered(tmp_path):
     kept = {"b.py": "x = 1\n", "a/c.py": "y = 2\n", "test/test_b.py": "é = 3\n"}
     kept["test.py"] = "z = 4\n"
     left_out = ["site-packages/x.py", "encodings/cp1.py", "a/__pycache__/x.py", "a/x.txt"]
@@ -100,9 +101,7 @@ def tokenizer(files: list[SourceFile]) -> PreTrainedTokenizerFast:
     return train_tokenizer((file.text for file in files), vocabulary=400)
 
 
-def test_a_trained_tokenizer_has_three_special_ids_and_loses_nothing(
-    tokenizer: PreTrainedTokenizerFast,
-) -> None:
+def test_a_trained_tokenizer_has_three_special_ids_and_loses_nothing(tokenizer):
     assert [tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id] == [0, 1, 2]
     assert 259 < len(tokenizer) <= 400
     for text in (make_source(3), "", " \t\r\n\x00", "größe = '👩‍👩‍👧'", "<eos>"):
@@ -113,9 +112,7 @@ def test_a_trained_tokenizer_has_three_special_ids_and_loses_nothing(
     assert len(tokenizer(make_source(3))["input_ids"]) < len(make_source(3)) / 2
 
 
-def test_blocks_are_encoded_as_documents(
-    tokenizer: PreTrainedTokenizerFast, files: list[SourceFile]
-) -> None:
+def test_blocks_are_encoded_as_documents(tokenizer, files):
     tokens = encode_blocks(tokenizer, files[0])
     assert tokens.dtype == np.uint16
     documents = split_documents(tokens, bos=1)
@@ -134,7 +131,7 @@ def make_windows(rows: int = 3, length: int = 16, seed: int = 0) -> Windows:
     return Windows(parts[:2], parts[2:], rows, length, seed)
 
 
-def test_a_step_always_reads_the_same_batch() -> None:
+def test_a_step_always_reads_the_same_batch():
     """Batches do not depend on their order, so a resumed run reads the same ones."""
     windows = make_windows()
     again = make_windows()
@@ -147,7 +144,7 @@ def test_a_step_always_reads_the_same_batch() -> None:
     assert not np.array_equal(in_order[0], make_windows(seed=1).batch(0))
 
 
-def test_an_epoch_reads_library_tokens_three_times_and_others_once() -> None:
+def test_an_epoch_reads_library_tokens_three_times_and_others_once():
     windows = make_windows()
     for epoch in range(2):
         first = epoch * windows.steps_per_epoch
@@ -160,7 +157,7 @@ def test_an_epoch_reads_library_tokens_three_times_and_others_once() -> None:
         assert seen.total() > LIBRARY_REPEATS * 190 + 810 - 17 * (3 + 2)
 
 
-def test_held_out_windows_predict_every_token_once() -> None:
+def test_held_out_windows_predict_every_token_once():
     texts = [np.arange(n, dtype=np.uint16) for n in (1, 2, 16, 17, 18, 40)]
     windows = list(held_out_windows(texts, 16))
     assert all(window.shape[0] == 1 and 2 <= window.shape[1] <= 17 for window in windows)
@@ -175,7 +172,7 @@ class Empty:
         return np.array([[step]])
 
 
-def test_stages_divide_any_number_of_steps_and_each_reads_from_its_beginning() -> None:
+def test_stages_divide_any_number_of_steps_and_each_reads_from_its_beginning():
     for steps in range(1, 60):
         first = round(0.75 * steps)
         expected = [(step, step if step < first else step - first) for step in range(steps)]
@@ -184,9 +181,7 @@ def test_stages_divide_any_number_of_steps_and_each_reads_from_its_beginning() -
             assert [(step, tokens.item()) for step, tokens, _ in batches] == expected[start:]
 
 
-def test_bundled_prompts_are_beginnings_of_held_out_blocks(
-    tokenizer: PreTrainedTokenizerFast, files: list[SourceFile]
-) -> None:
+def test_bundled_prompts_are_beginnings_of_held_out_blocks(tokenizer, files):
     more = [SourceFile(f"h{i}.py", make_source(i), True, False) for i in range(100, 120)]
     prompts = cut_bundled_prompts(tokenizer, files + more)
     lengths = [len(tokenizer(prompt["text"])["input_ids"]) for prompt in prompts]
@@ -206,7 +201,7 @@ def test_bundled_prompts_are_beginnings_of_held_out_blocks(
     assert len({prompt["text"] for prompt in prompts}) == len(prompts) > 20
 
 
-def test_distillation_prompts_are_proper_beginnings() -> None:
+def test_distillation_prompts_are_proper_beginnings():
     """60 draws of blocks of 5 to 400 tokens. A block's second token identifies it."""
     blocks = {n: np.array([1, n, *range(3, n + 1)], np.uint16) for n in (5, 9, 10, 11, 60, 400)}
     prompts = cut_prompts(list(blocks.values()), 60, np.random.default_rng(0))
@@ -221,9 +216,7 @@ def test_distillation_prompts_are_proper_beginnings() -> None:
 BLOCKS = [np.arange(1, 40, dtype=np.uint16), np.arange(1, 30, dtype=np.uint16)]
 
 
-def test_continuations_are_kept_chunk_by_chunk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_continuations_are_kept_chunk_by_chunk(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "CHUNK", 2)
     monkeypatch.setattr(corpus, "NEW_TOKENS", 3)
 
@@ -254,9 +247,7 @@ def killed(*_: object) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_short_stages")
-def test_a_pair_from_sources_to_folders(
-    files: list[SourceFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pair_from_sources_to_folders(files, tmp_path, monkeypatch):
     """Run every stage at toy size.
 
     It is interrupted before the draft's training and resumed. Once complete, it is not run again.
@@ -287,7 +278,7 @@ def test_a_pair_from_sources_to_folders(
     assert (weights / "draft" / "model.safetensors").read_bytes() == before
 
 
-def test_the_mix_keeps_its_shares_and_reads_no_window_twice() -> None:
+def test_the_mix_keeps_its_shares_and_reads_no_window_twice():
     """Each source has ids of its own, and each window is of one source."""
     sizes = {"greedy": (7000, 0), "sampled": (9000, 10_000), "corpus": (2000, 20_000)}
     sources = {}
@@ -305,7 +296,7 @@ def test_the_mix_keeps_its_shares_and_reads_no_window_twice() -> None:
     assert not (np.diff(numbers) >= 0).all()  # shuffled
 
 
-def test_sampled_continuations_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampled_continuations_are_sampled(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "NEW_TOKENS", 12)
     pair = sv.Pair(tiny_model(1), tiny_model(4))
     sampled = continuations(pair, BLOCKS, 3, tmp_path, sampled=True)
@@ -318,7 +309,6 @@ def test_sampled_continuations_are_sampled(tmp_path: Path, monkeypatch: pytest.M
 
 
 STEPS, EVERY = 12, 2
-Trained = tuple[dict[str, torch.Tensor], list[dict[str, float]]]  # parameters, history
 
 
 @pytest.fixture
@@ -330,7 +320,7 @@ def tiny_model(seed: int = 3) -> LlamaForCausalLM:
     return build_model(layers=1, hidden_size=16, heads=2, kv_heads=1, mlp=16, seed=seed)
 
 
-def train_tiny(folder: Path, stop: int = STEPS) -> tuple[Trained, int]:
+def train_tiny(folder: Path, stop: int = STEPS) -> tuple[Any, Any, int]:
     """Train a tiny model in `folder`. Return its parameters and history, and the losses computed.
 
     stop: the number of losses before which the training is killed.
@@ -354,35 +344,33 @@ def train_tiny(folder: Path, stop: int = STEPS) -> tuple[Trained, int]:
     job = TrainingJob("tiny", folder, STEPS, torch.device("cpu"), **settings)
     history = train_on(job, model, loss, partial(stage_batches, windows, STEPS))
     facts = [{name: entry[name] for name in ("step", "tokens", "loss")} for entry in history]
-    return (model.state_dict(), facts), computed
+    return model.state_dict(), facts, computed
 
 
 @pytest.mark.usefixtures("_short_stages")
 @pytest.mark.parametrize("stops", [[7], [3, 3, 3], [STEPS]])
-def test_a_training_that_was_interrupted_ends_like_one_that_was_not(
-    stops: list[int], tmp_path: Path
-) -> None:
+def test_a_training_that_was_interrupted_ends_like_one_that_was_not(stops, tmp_path):
     (tmp_path / "whole").mkdir()
-    (parameters, history), _ = train_tiny(tmp_path / "whole")
+    parameters, history, _ = train_tiny(tmp_path / "whole")
     assert [entry["step"] for entry in history] == list(range(EVERY, STEPS + 1, EVERY))
     assert history[-1]["tokens"] == 9 * 2 * 16 + 3 * 1 * 32
     for stop in stops:
         with suppress(KeyboardInterrupt):
             train_tiny(tmp_path, stop)
-    (resumed, told), computed = train_tiny(tmp_path)
+    resumed, told, computed = train_tiny(tmp_path)
     assert computed == STEPS - sum(stop // EVERY * EVERY for stop in stops)
     assert told == history
     torch.testing.assert_close(resumed, parameters, rtol=0, atol=0)
 
 
-def test_the_learning_rate_warms_up_and_decays_to_zero() -> None:
+def test_the_learning_rate_warms_up_and_decays_to_zero():
     factors = [learning_rate_factor(step, 1000) for step in range(1001)]
     assert factors[0] == pytest.approx(0.01)
     assert factors[99] == max(factors) == pytest.approx(0.9, abs=0.01)
     assert factors[1000] == 0
 
 
-def test_every_parameter_has_one_optimiser() -> None:
+def test_every_parameter_has_one_optimiser():
     model = tiny_model()
     of_matrices, of_others = (
         {id(each) for each in optimiser.param_groups[0]["params"]}
