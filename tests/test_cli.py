@@ -243,7 +243,7 @@ def test_an_interruption_says_what_it_leaves() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([""], "specviz: '' is no command; choose one of demo, "),
+        ([], "specviz: a command is missing; choose one of demo, "),
         (["generat"], "specviz: 'generat' is no command; did you mean generate?"),
         (["demo", "--limit", "two"], "Error parsing --limit: invalid literal for int()"),
         (["generate", "--no-such-option"], "Unrecognized options: --no-such-option"),

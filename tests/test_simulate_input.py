@@ -144,6 +144,16 @@ def test_the_command_compares_policies_at_the_costs_of_runs(
     assert str(tmp_path) not in json.dumps(conditions)
 
 
+def test_runs_that_draft_alone_price_no_step_without_drafts(
+    runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["simulate", "--batch-sizes", "2", "--max-new-tokens", "10", "--requests", "20"]
+    assert main([*asked, "--runs", runs[1]]) == 0
+    printed = capsys.readouterr().out
+    assert "autoregressive" not in printed
+    assert "inplace" in printed
+
+
 def test_the_command_sizes_a_cluster_from_a_roofline(capsys: pytest.CaptureFixture[str]) -> None:
     asked = "simulate --shapes qwen3-8b/0.6b --alpha 0.5 0.9 --prompt-tokens 10 30"
     asked += " --policies inplace autoregressive --requests 60 --max-new-tokens 20 --rate 0.1"

@@ -14,6 +14,7 @@ import pandas as pd
 
 from specviz.bench.table import USED, VERSIONS, names, sections
 from specviz.util.files import as_saved
+from specviz.util.text import count
 
 HOLDS, BROKEN, UNKNOWN, PRICE = "holds", "broken", "unknown", "price"
 CLOSE = 0.05  # measured values that differ by no more are equal
@@ -100,7 +101,7 @@ def summary(found: pd.DataFrame) -> str:
         lines = by_line(found).query("broken > 0")
         counts = ", ".join(f"{each.line} in {each.broken}" for each in lines.itertuples())
         return f"{broken} of {len(compared)} comparisons are not at equal work: {counts}"
-    text = f"no line is broken in {len(compared)} comparisons"
+    text = f"no line is broken in {count(len(compared), 'comparison')}"
     return f"{text}; in {unknown} of them a line cannot be known" if unknown else text
 
 

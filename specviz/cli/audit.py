@@ -44,7 +44,7 @@ def audit(
         control: outputs of the reference's decoder in another batch, to compare with.
         prompts: JSONL with the prompts under 'prompt', for outputs that name none.
         device: cpu, cuda, cuda:1 ... (CUDA where there is one).
-        dtype: of the runs (the target's own).
+        dtype: of the runs (that of the target's files).
         batch_size: rows of the candidate's batch, for the noise.
         num_draft_tokens: draft tokens a row and round, for the noise.
         report: the HTML page (beside the candidate, to .html).

@@ -15,11 +15,11 @@ COLUMNS = [
 
 
 def demo(*, out: Path = Path("runs/demo.safetensors"), limit: int = 16) -> None:
-    """Compare three strategies on the embedded pair, and record a run.
+    """Compare autoregressive decoding, eqspec and inplace on the embedded pair; record a run.
 
     Args:
         out: the recorded run.
-        limit: bundled prompts.
+        limit: how many of the bundled prompts.
     """
     import pandas as pd
 

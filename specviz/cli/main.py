@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         near = get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(COMMANDS)}"
-        print(f"specviz: {name!r} is no command; {hint}", file=sys.stderr)
+        wrong = f"{name!r} is no command" if name else "a command is missing"
+        print(f"specviz: {wrong}; {hint} (specviz --help explains them)", file=sys.stderr)
         return 2
     function = getattr(import_module(f"specviz.cli.{name}"), name)
     parser = (tyro.conf.FlagCreatePairsOff, tyro.conf.AvoidSubcommands)

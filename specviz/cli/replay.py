@@ -5,7 +5,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from specviz.util.files import check_writable
+from specviz.util.files import check_writable, make_folder
 from specviz.util.text import size
 
 
@@ -20,7 +20,7 @@ def replay(
 
     Args:
         run: a file saved by generate --record, or the log of any engine (.jsonl).
-        out: page (.html) or figure (.png, .svg); a page next to RUN if it is left out.
+        out: page (.html) or figure (.png, .svg); left out, a page next to the run.
         other: a second run of the same prompts, shown next to the first.
         step: the step that the page opens at or the figure shows: round * 5 + phase (the first
             difference, violation or uneven acceptance).
@@ -30,6 +30,7 @@ def replay(
     path = out or run.with_suffix(".html")
     if out is not None:
         check_writable(out)
+        make_folder(out.parent)
     save_replay(run, path, other, step)
     hint = "; open it in a browser and press ? for the keys" if path.suffix == ".html" else ""
     print(f"{path} ({size(path.stat().st_size)}){hint}")

@@ -60,7 +60,8 @@ def simulate(
         runs: runs saved by generate --record, for costs, acceptance and prompt lengths.
         log: instead: JSONL with statistics of each request, of vLLM, SGLang or AIPerf.
         device: instead of runs, or for the times of a log.
-        policies: strategies, with options: exspec:window=64,fallback=wait.
+        policies: strategies, with options: exspec:window=64,fallback=wait. With runs,
+            autoregressive needs a run of it.
         batch_sizes: each B.
         num_draft_tokens: each K (those of the runs or of the log, otherwise 5).
         requests: how many are drawn.
@@ -89,8 +90,10 @@ def simulate(
         print_table(table)
     else:
         traces = [Trace.load(path) for path in runs]
-        measured = sorted({trace.meta["num_draft_tokens"] for trace in traces} - {0})
-        drafts = num_draft_tokens or measured or [DRAFT_TOKENS]
+        recorded = {trace.meta["num_draft_tokens"] for trace in traces}
+        drafts = num_draft_tokens or sorted(recorded - {0}) or [DRAFT_TOKENS]
+        if recorded and 0 not in recorded and policies == POLICIES:
+            policies = POLICIES[1:]  # no run says what a step without drafts costs
         chosen = named_policies(policies, batch_sizes, drafts)
         acceptance = Acceptance.geometric(alpha, max(drafts)) if alpha else None
         inputs = inputs_of(roofline, traces, acceptance, prompt_tokens)
