@@ -70,6 +70,23 @@ def test_branches_leave_one_trunk_and_all_sizes_read_the_same(climb, tmp_path):
     assert climb(tmp_path / "one", "1x64", 160) == [], "trained already"
 
 
+def test_muon_in_float32_is_torchs_but_for_its_rounding():
+    torch.manual_seed(0)
+    shapes = ((24, 8), (8, 24), (16, 16))
+    ours = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+    theirs = [torch.nn.Parameter(each.detach().clone()) for each in ours]
+    before = [each.detach().clone() for each in ours]
+    optimisers = (laws.Float32Muon(ours, lr=0.02), torch.optim.Muon(theirs, lr=0.02))
+    for _ in range(3):
+        for mine, other in zip(ours, theirs, strict=True):
+            mine.grad = torch.randn_like(mine)
+            other.grad = mine.grad.clone()
+        for optimiser in optimisers:
+            optimiser.step()
+    for mine, other, start in zip(ours, theirs, before, strict=True):
+        assert (mine - other).norm() < 0.02 * (other - start).norm()  # bfloat16 has eight bits
+
+
 def test_rates_rise_stay_and_fall_in_a_branch():
     assert [laws.constant(step, 40, 10) for step in (0, 4, 9, 39)] == [0.1, 0.5, 1, 1]
     branch = [laws.falling(40, step, 44, 10) for step in range(40, 44)]

@@ -380,3 +380,18 @@ def test_every_parameter_has_one_optimiser():
     assert of_matrices | of_others == {id(each) for each in model.parameters()}
     assert {each.ndim for each in model.parameters() if id(each) in of_matrices} == {2}
     assert id(model.get_input_embeddings().weight) in of_others
+
+
+def test_the_losses_are_cross_entropy_and_kl_by_hand():
+    torch.manual_seed(0)
+    draft, target = tiny_model(), tiny_model()
+    for parameter in target.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    tokens = torch.tensor([[1, 5, 9, 3], [1, 2, 8, 4]])
+    with torch.no_grad():
+        q, p = (model(tokens).logits.double().softmax(-1) for model in (draft, target))
+        told = q[:, :-1].gather(-1, tokens[:, 1:, None])  # of each token after those before it
+        assert float(next_token_loss(draft, tokens)) == pytest.approx(float(-told.log().mean()))
+        kl = float((p * (p / q).log()).sum(-1).mean())
+        assert kl > 0.001
+        assert float(making.distillation_loss(draft, target, tokens)) == pytest.approx(kl, rel=1e-4)

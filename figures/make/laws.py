@@ -25,7 +25,7 @@ from measure import DATA, RUNS, Kept, Measured, command, draw_lines, measured_on
 from pair import build_model, distillation_loss
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 import specviz as sv
@@ -40,7 +40,7 @@ from specviz.record.schema import Array
 from specviz.util.files import make_folder, replacing
 from specviz.zoo.heads.measure import count_rounds
 from specviz.zoo.heads.training import frozen
-from specviz.zoo.training import TrainingJob, train_on
+from specviz.zoo.training import TrainingJob, optimisers_for, train_on
 
 ROWS, LENGTH = 2, 512  # windows of a step: so few, that the lowest marks have some steps
 STEP_TOKENS = ROWS * LENGTH
@@ -177,7 +177,7 @@ def train_rung(
     def train(path: Path, steps: int, schedule: Callable[..., float]) -> list[dict[str, float]]:
         job = TrainingJob(
             path.stem, folder, steps, target.device, checkpoint_every=64, warmup=WARMUP,
-            schedule=schedule,
+            optimisers=float32_optimisers, schedule=schedule,
         )  # fmt: skip
         return train_on(job, draft, loss, partial(batches_of, windows, steps))
 
@@ -205,6 +205,54 @@ def constant(step: int, steps: int, warmup: int) -> float:
 def falling(first: int, step: int, steps: int, warmup: int) -> float:
     """Return the factor of the rates in a branch, which falls from 1 before step `first` to 0."""
     return constant(step, steps, warmup) * (steps - step) / (steps - first + 1)
+
+
+class Float32Muon(torch.optim.Muon):
+    """`torch.optim.Muon` whose Newton-Schulz iteration keeps the dtype of the gradient.
+
+    On a CPU that has no bfloat16 instructions, torch's own takes most of a step.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update the parameters once. There is no closure to call."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, parameter.grad, group)
+
+    def _update(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(gradient)
+        buffer = state["momentum_buffer"]
+        buffer.lerp_(gradient, 1 - group["momentum"])
+        direction = gradient.lerp(buffer, group["momentum"])  # Nesterov
+        rows, columns = parameter.shape
+        rate = group["lr"] * max(1.0, rows / columns) ** 0.5
+        parameter.mul_(1 - group["lr"] * group["weight_decay"])
+        parameter.add_(orthogonalise(direction, group), alpha=-rate)
+
+
+def orthogonalise(matrix: Tensor, group: Mapping[str, Any]) -> Tensor:
+    """Return a matrix with the singular vectors of `matrix` and singular values near 1.
+
+    It is the quintic Newton-Schulz iteration of Muon, with the constants of its group.
+    """
+    a, b, c = group["ns_coefficients"]
+    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    found = wide / wide.norm().clamp(min=group["eps"])
+    for _ in range(group["ns_steps"]):
+        gram = found @ found.T
+        change = torch.addmm(gram, gram, gram, beta=b, alpha=c)
+        found = torch.addmm(found, change, found, beta=a)
+    return found if wide is matrix else found.T
+
+
+def float32_optimisers(model: nn.Module, rates: tuple[float, float]) -> list[torch.optim.Optimizer]:
+    """Return what `optimisers_for` returns, with Muon in float32."""
+    muon, others = optimisers_for(model, rates)
+    return [Float32Muon(muon.param_groups[0]["params"], lr=rates[0]), others]
 
 
 @torch.inference_mode()

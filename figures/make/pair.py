@@ -91,8 +91,8 @@ def next_token_loss(model: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def distillation_loss(draft: nn.Module, target: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
-    """Return the mean KL(p || q) in nats, p from the target and q from the draft."""
-    inputs = tokens[:, :-1].to(next(draft.parameters()).device)
+    """Return the mean KL(p || q) in nats after each token, p from the target, q from the draft."""
+    inputs = tokens.to(next(draft.parameters()).device)
     with torch.no_grad():
         logits = target(inputs, use_cache=False).logits
         log_p = logits.float().log_softmax(-1).flatten(0, 1)  # (rows * length, V)
@@ -181,7 +181,11 @@ def train_pair(
     written = continuations(sv.Pair(target, draft, tokenizer), blocks, documents, work)
     # Training shuffles files. In joined ones a window rarely ends in an unrelated document.
     library += [np.concatenate(written[i : i + JOINED]) for i in range(0, len(written), JOINED)]
-    loss = partial(distillation_loss, draft.train(), target)
+    draft.train()
+
+    def loss(tokens: torch.Tensor) -> torch.Tensor:
+        return distillation_loss(draft, target, tokens[:, :-1])
+
     history["draft"] = train("draft", draft, steps[1], loss)
 
     weights = make_folder(out / "weights")

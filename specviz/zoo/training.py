@@ -67,6 +67,7 @@ class TrainingJob:
         checkpoint_every: steps between checkpoints.
         rates: learning rates of matrices and of all else.
         warmup: steps in which the rates rise.
+        optimisers: from the model and `rates` to what is trained with.
         schedule: from a step, `steps` and `warmup` to the factor of the rates.
     """
 
@@ -78,6 +79,9 @@ class TrainingJob:
     checkpoint_every: int = 100
     rates: tuple[float, float] = RATES
     warmup: int = WARMUP_STEPS
+    optimisers: Callable[[nn.Module, tuple[float, float]], list[torch.optim.Optimizer]] = (
+        optimisers_for
+    )
     schedule: Callable[[int, int, int], float] = learning_rate_factor
 
 
@@ -100,7 +104,7 @@ def train_on(
     Returns the history: step, tokens, loss, seconds, cpu_seconds (of the process) and what was
     measured, at each checkpoint.
     """
-    optimisers = optimisers_for(model, job.rates)
+    optimisers = job.optimisers(model, job.rates)
     checkpoint = job.folder / f"{job.name}.safetensors"
     check_steps(checkpoint, job.steps)
     start = 0
