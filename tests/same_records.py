@@ -140,8 +140,8 @@ def compare(before: Path, after: Path) -> int:
             found = differences(sv.Trace.load(before / name), sv.Trace.load(after / name))
         differ += bool(found)
         if found:
-            print(name, *found)
-    print(f"{len(names)} records, {differ} differ")
+            sys.stdout.write(f"{name} {found}\n")
+    sys.stdout.write(f"{len(names)} records, {differ} differ\n")
     return int(differ > 0)
 
 
