@@ -64,7 +64,7 @@ def test_the_drafters_are_listed():
         "keep_cache=True",
         "max_ngram=3, min_ngram=1",
         "keep_cache=True, rates (required)",
-        "keep_cache=True, base='model', depth=4, width=2, children=2, calibration=None",
+        "keep_cache=True, base='model', depth=4, width=2, children=2",
         "keep_cache=True, base='model', "  # of static_tree
         "paths=((0,), (0, 0), (1,), (0, 0, 0), (0, 1), (1, 0), (0, 0, 0, 0), (2,)), "
         "siblings='likeliest', judged_by=None, valid=True",
