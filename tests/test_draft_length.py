@@ -39,11 +39,11 @@ DRAFTING = [
     if kind.drafts
 ]
 RATES = (0.9, 0.7, 0.6, 0.5, 0.3, 0.2)
-DRAFTERS = [
-    "model",
-    "lookup",
-    sv.drafter("synthetic", rates=RATES),
-    sv.drafter("model", keep_cache=False),
+DRAFTERS: list[dict[str, Any]] = [
+    {},
+    {"drafter": "lookup"},
+    {"drafter": sv.drafter("synthetic", rates=RATES)},
+    {"levers": sv.Levers(keep_draft=False)},
 ]
 
 
@@ -88,7 +88,7 @@ def decoded(**options: Any) -> sv.Result:
 @pytest.mark.parametrize(
     "drafter",
     DRAFTERS,
-    ids=lambda drafter: drafter if isinstance(drafter, str) else repr(drafter.options),
+    ids=["model", "lookup", "synthetic", "no draft K/V"],
 )
 @pytest.mark.parametrize("strategy", DRAFTING, ids=lambda strategy: strategy.name)
 def test_any_sequence_of_k_writes_the_same_text(strategy: Any, drafter: Any) -> None:
@@ -97,7 +97,7 @@ def test_any_sequence_of_k_writes_the_same_text(strategy: Any, drafter: Any) -> 
     place = DRAFTING.index(strategy) + DRAFTERS.index(drafter)
     batch_size = (1, 3, 8, 4)[place % 4]
     result = decoded(
-        strategy=strategy, drafter=drafter, num_draft_tokens=forced(place), batch_size=batch_size
+        strategy=strategy, num_draft_tokens=forced(place), batch_size=batch_size, **drafter
     )
     assert result.tokens == expected, f"B={batch_size}"
 

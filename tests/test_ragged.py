@@ -292,7 +292,7 @@ def test_no_row_waits_longer_than_it_may(embedded: sv.Pair) -> None:
         {"deterministic": True},
         {"strategy": sv.strategy("eqspec", bonus=False, shrink_to_budget=True)},
         {"strategy": sv.strategy("exspec", as_published=True)},
-        {"drafter": sv.drafter("model", keep_cache=False)},
+        {"levers": sv.Levers(keep_draft=False)},
     ],
 )
 def test_selectors_work_with_every_option(options: dict[str, Any]) -> None:

@@ -102,7 +102,6 @@ def check_finite(
     draft_logits: Tensor | None,
     lengths: Tensor | None = None,
     path: Tensor | None = None,
-    chosen: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Find the logits that no token can be chosen from.
 
@@ -117,7 +116,6 @@ def check_finite(
         lengths: (B,), how many drafts of each row were verified; None for all. What the target
             computed behind them is not looked at.
         path: (B, K), of trees the accepted drafts. Only the positions on it are counted.
-        chosen: (B, K), the draft's logits of the proposed tokens, where the others are not kept.
 
     Returns:
         (B,) int64, how many of the target's positions come before the first non-finite one, and
@@ -130,7 +128,6 @@ def check_finite(
     # Without drafts there is nothing to gather from.
     if draft_logits is not None and drafts.shape[1]:
         chosen = draft_logits.gather(2, drafts[:, :, None])[:, :, 0]  # (B, K)
-    if chosen is not None:
         found = torch.cat([found, chosen], 1)
     are_usable = found.abs() < torch.inf
     usable = are_usable[:, :width]  # (B, K+1), the target's

@@ -103,8 +103,6 @@ def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
         chosen = state.run(selector.choose, state, draft, state.draft_capacity)
         check_choice(selector, draft, chosen)
         draft = chosen
-    if not state.levers.draft_logits:
-        draft = draft.without_logits()
     if draft.parents is not None:
         check_trees(drafter, draft)
     if draft.scores is not None:
@@ -175,7 +173,7 @@ def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Ou
     # The first of the K + 1 choices is the token with index n. Random numbers hang on that. A graph
     # would freeze both lists, which is why sampling is not captured.
     indices = [row.length for row in rows]
-    agreed, emitted, path = judge_in_chunks(state, draft, logits, requests, indices)
+    agreed, emitted, path = judge(state, draft, logits, requests, indices)
     if state.fault is not None:
         emitted = state.fault.bonus(
             state.round, draft.tokens, agreed, emitted, draft.lengths, path, draft.parents
@@ -183,9 +181,7 @@ def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Ou
     room = state.batch.limits[: len(rows)] - state.batch.n  # (B,)
     # What a strategy does not keep was verified and right; `clip` counts it as discarded.
     accepted, emitted = strategy.keep(draft.tokens, agreed, emitted, room)
-    finite, any_nonfinite = check_finite(
-        logits, draft.tokens, draft.logits, draft.lengths, path, draft.chosen
-    )
+    finite, any_nonfinite = check_finite(logits, draft.tokens, draft.logits, draft.lengths, path)
     outcome = clip(
         accepted,
         emitted,
@@ -201,24 +197,6 @@ def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Ou
     )
     state.batch.append(outcome)
     return outcome
-
-
-def judge_in_chunks(
-    state: State, draft: Draft, logits: Tensor, requests: Sequence[int], indices: Sequence[int]
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return what `judge` returns, for `accept_rows` rows at a time."""
-    b = len(requests)
-    size = state.levers.accept_rows or b
-    if size >= b:
-        return judge(state, draft, logits, requests, indices)
-    parts = []
-    for first in range(0, b, size):
-        rows = slice(first, first + size)
-        part = draft.of_rows(rows)
-        parts.append(judge(state, part, logits[rows], requests[rows], indices[rows]))
-    agreed, emitted, paths = zip(*parts, strict=True)
-    path = None if draft.parents is None else torch.cat(paths)
-    return torch.cat(agreed), torch.cat(emitted), path
 
 
 def judge(

@@ -6,7 +6,7 @@ phase, and `check` if there are runs that it cannot serve.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -52,7 +52,6 @@ class Draft:
         drawn: (b, K) int64, for judged_by="each": what was drawn in the place of each draft. Where
             an earlier sibling is that token already, `tokens` has another one, which is not
             accepted.
-        chosen: (b, K) float32, the logits of the proposed tokens, where `logits` are not kept.
     """
 
     tokens: Tensor
@@ -65,23 +64,6 @@ class Draft:
     columns: Tensor | None = None
     judged_by: str = "target"
     drawn: Tensor | None = None
-    chosen: Tensor | None = None
-
-    def without_logits(self) -> "Draft":
-        """Return a copy that keeps the logits of the proposed tokens alone."""
-        if self.logits is None:
-            return self
-        chosen = self.logits.gather(2, self.tokens[:, :, None])[:, :, 0]  # (b, K)
-        return replace(self, logits=None, chosen=chosen)
-
-    def of_rows(self, rows: slice) -> "Draft":
-        """Return the proposals for these rows."""
-        changes: dict[str, Any] = {"total": None}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, Tensor):
-                changes[field.name] = value[rows]
-        return replace(self, **changes)
 
 
 @dataclass(frozen=True)
@@ -125,19 +107,6 @@ class Drafter:
     branches: ClassVar[bool] = False
     runs_target: ClassVar[bool] = False
     capturable: ClassVar[bool] = False
-
-    @property
-    def keeps_cache(self) -> bool:
-        """Whether K/V of its models is kept from round to round.
-
-        Without it, they read each row's whole text before every round.
-        """
-        return True
-
-    @property
-    def takes_window(self) -> bool:
-        """Whether its model may keep K/V of a row's last tokens alone; see `Levers`."""
-        return False
 
     @property
     def draft_kv(self) -> str:
