@@ -94,10 +94,7 @@ def _decoding() -> dict[str, Good]:
         "Levers": Good(
             sv.Levers,
             {},
-            {"draft_logits": "True"}
-            | dict.fromkeys(
-                ("prefill_tokens", "draft_window", "accept_rows", "slab_block"), "none int"
-            ),
+            {"prefill_tokens": "none int", "keep_draft": "True"},
         ),
         "PeakMeter": Good(sv.PeakMeter, {}, {"models": "[]"}),
         "load_pair": Good(
@@ -258,7 +255,7 @@ def _options() -> dict[str, Good]:
     """The options of each strategy, drafter and selector."""
     flags = (
         "refill", "bonus", "shrink_to_budget", "as_published", "drop_cache", "sort_prompts",
-        "skip_unpadding", "ones_mask", "draft_bonus", "keep_cache", "reread",
+        "skip_unpadding", "ones_mask", "draft_bonus", "reread",
     )  # fmt: skip
     fits = {
         **dict.fromkeys(flags, "True"),

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 import torch
 from conftest import generate_one_by_one, in_turn, make_pair, make_prompts
+from specviz.engine.auto import Auto
+from specviz.engine.round_times import KEPT_TIMES, Times
 from test_graphs import outputs, traced
 from test_sampling import chi_square, make_tiny
 
 import specviz as sv
-from specviz.engine.auto import Auto
 from specviz.engine.draft_length import DraftLength, Spent
 from specviz.engine.graphs import PhaseGraphs
 from specviz.engine.options import Options
-from specviz.engine.round_times import KEPT_TIMES, Times
 from specviz.engine.run import make_run
 from specviz.engine.state import State
 from specviz.engine.strategies import STRATEGIES
@@ -39,11 +39,11 @@ DRAFTING = [
     if kind.drafts
 ]
 RATES = (0.9, 0.7, 0.6, 0.5, 0.3, 0.2)
-DRAFTERS = [
-    "model",
-    "lookup",
-    sv.drafter("synthetic", rates=RATES),
-    sv.drafter("model", keep_cache=False),
+DRAFTERS: list[dict[str, Any]] = [
+    {},
+    {"drafter": "lookup"},
+    {"drafter": sv.drafter("synthetic", rates=RATES)},
+    {"levers": sv.Levers(keep_draft=False)},
 ]
 
 
@@ -88,7 +88,7 @@ def decoded(**options: Any) -> sv.Result:
 @pytest.mark.parametrize(
     "drafter",
     DRAFTERS,
-    ids=lambda drafter: drafter if isinstance(drafter, str) else repr(drafter.options),
+    ids=["model", "lookup", "synthetic", "no draft K/V"],
 )
 @pytest.mark.parametrize("strategy", DRAFTING, ids=lambda strategy: strategy.name)
 def test_any_sequence_of_k_writes_the_same_text(strategy: Any, drafter: Any) -> None:
@@ -97,7 +97,7 @@ def test_any_sequence_of_k_writes_the_same_text(strategy: Any, drafter: Any) -> 
     place = DRAFTING.index(strategy) + DRAFTERS.index(drafter)
     batch_size = (1, 3, 8, 4)[place % 4]
     result = decoded(
-        strategy=strategy, drafter=drafter, num_draft_tokens=forced(place), batch_size=batch_size
+        strategy=strategy, num_draft_tokens=forced(place), batch_size=batch_size, **drafter
     )
     assert result.tokens == expected, f"B={batch_size}"
 

@@ -61,18 +61,18 @@ def test_the_drafters_are_listed():
     assert list(frame["drafter"]) == names == list(DRAFTERS)
     assert frame["description"].str.len().min() > 10
     assert list(frame["options"]) == [
-        "keep_cache=True",
+        "",
         "max_ngram=3, min_ngram=1",
-        "keep_cache=True, rates (required)",
-        "keep_cache=True, base='model', depth=4, width=2, children=2",
-        "keep_cache=True, base='model', "  # of static_tree
+        "rates (required)",
+        "base='model', depth=4, width=2, children=2",
+        "base='model', "  # of static_tree
         "paths=((0,), (0, 0), (1,), (0, 0, 0), (0, 1), (1, 0), (0, 0, 0, 0), (2,)), "
         "siblings='likeliest', judged_by=None, valid=True",
-        "keep_cache=True, reread=True",
-        "keep_cache=True, reread=True",
-        "keep_cache=True",
-        "keep_cache=True",
-        "keep_cache=True, reread=True",
+        "reread=True",
+        "reread=True",
+        "",
+        "",
+        "reread=True",
     ]
 
 
@@ -382,7 +382,7 @@ REFUSED = [
     (
         "synthetic",
         {"rate": [1]},
-        "drafter 'synthetic' takes no option 'rate'; its options are keep_cache, rates",
+        "drafter 'synthetic' takes no option 'rate'; its options are rates",
     ),
     *(("synthetic", {"rates": value}, "rates must be numbers from 0 to 1") for value in BAD_RATES),
     ("synthetic", {"rates": [0.5, 0.6]}, "rates must not rise, got [0.5, 0.6]: "),
@@ -490,7 +490,7 @@ class WithModule(ModelDrafter):
 def test_options_of_a_drafter_are_recorded_without_its_modules(pair):
     head = WithModule(torch.nn.Linear(2, 2))
     meta = generate(pair, [[1, 2]], drafter=head, max_new_tokens=2, record=True).trace.meta
-    assert meta["drafter_options"] == {"keep_cache": True, "width": 3}
+    assert meta["drafter_options"] == {"width": 3}
 
 
 def test_lookup_finds_what_repeats(embedded: sv.Pair) -> None:

@@ -17,12 +17,12 @@ from conftest import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from specviz.engine.chooser import Greedy
 from test_tables import BUDGET, DEPTH, check_same_rounds, tiny
 from test_tables import table as tiny_table
 
 import specviz as sv
 from specviz.engine.accept import accept_greedy, check_finite
-from specviz.engine.chooser import Greedy
 from specviz.engine.drafters import Draft
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.packing import find_packing, is_worth_packing
@@ -292,7 +292,7 @@ def test_no_row_waits_longer_than_it_may(embedded: sv.Pair) -> None:
         {"deterministic": True},
         {"strategy": sv.strategy("eqspec", bonus=False, shrink_to_budget=True)},
         {"strategy": sv.strategy("exspec", as_published=True)},
-        {"drafter": sv.drafter("model", keep_cache=False)},
+        {"levers": sv.Levers(keep_draft=False)},
     ],
 )
 def test_selectors_work_with_every_option(options: dict[str, Any]) -> None:

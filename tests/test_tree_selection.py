@@ -12,13 +12,6 @@ from conftest import generate, generate_one_by_one, in_turn, make_pair, make_pro
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
-from test_selectors import stand_in
-
-import specviz as sv
-from specviz.engine.drafters import Draft
-from specviz.engine.kv import cache
-from specviz.engine.sampling import SamplingParams
-from specviz.engine.selectors import Tetris, Threshold
 from specviz.engine.selectors.tetris import (
     SCORES,
     largest,
@@ -27,6 +20,13 @@ from specviz.engine.selectors.tetris import (
     score_round,
 )
 from specviz.engine.trees.shape import find_tree
+from test_selectors import stand_in
+
+import specviz as sv
+from specviz.engine.drafters import Draft
+from specviz.engine.kv import cache
+from specviz.engine.sampling import SamplingParams
+from specviz.engine.selectors import Tetris, Threshold
 from specviz.record.schema import MODELS, PHASES
 
 VALID = ("rollback", "masking", "eqspec", "exspec", "inplace")

@@ -44,8 +44,6 @@ class Row:
             accepted draft, in order; empty for a chain.
         draft_path: the same of the draft models, 0 where they have none.
         draft_cached: at least so many of its first tokens have K/V in the draft models' caches.
-        draft_first: the first of its tokens whose K/V the draft model keeps, where that is a
-            window.
         finished: whether it has reached EOS, its budget or non-finite logits.
         ended_nonfinite: whether it has finished because the target's logits were non-finite.
     """
@@ -59,7 +57,6 @@ class Row:
     path: list[int] = field(default_factory=list)
     draft_path: list[int] = field(default_factory=list)
     draft_cached: int = 0
-    draft_first: int = 0
     finished: bool = False
     ended_nonfinite: bool = False
 

@@ -95,7 +95,8 @@ class Options:
         if self.graphs is not None:
             require_bool("graphs", self.graphs)
         self._check_lanes()
-        self._check_levers()
+        if self.levers is not None:
+            require_kind("levers", self.levers, Levers, "pass specviz.Levers(...), or None")
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> "Options":
@@ -143,7 +144,7 @@ class Options:
         """Return the drafter. For a strategy that never drafts, it is one that proposes nothing."""
         made = self.drafter
         if isinstance(made, str):
-            made = drafter_by_name(made, **strategy.drafter_options.get(made, {}))
+            made = drafter_by_name(made)
         if not isinstance(made, Drafter):
             raise ValueError(
                 f"drafter must be a name or a Drafter, got {short(made)}; "
@@ -239,25 +240,6 @@ class Options:
                 f"num_draft_tokens must be an int or {Auto.name!r} for lanes={LANES}, because both "
                 f"lanes would share one object, got {short(self.num_draft_tokens)}; pass for "
                 "instance 5, or lanes=1"
-            )
-
-    def _check_levers(self) -> None:
-        """Raise ValueError if a lever takes away what the run needs."""
-        if self.levers is None:
-            return
-        require_kind("levers", self.levers, Levers, "pass specviz.Levers(...), or None")
-        if self.levers.draft_logits or not self.make_strategy().drafts:
-            return
-        selector = self.make_selector()
-        if self.make_chooser().weighs_drafts:
-            raise ValueError(
-                'draft_logits=False drops the q that coupling="rejection" weighs drafts by; '
-                'pass draft_logits=True, or coupling="gumbel"'
-            )
-        if selector.needs_logits:
-            raise ValueError(
-                f"draft_logits=False drops what selector={selector.name!r} scores drafts by; "
-                "pass draft_logits=True, or selector='everything'"
             )
 
     @property

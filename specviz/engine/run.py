@@ -17,7 +17,6 @@ from specviz.engine.head_probe import check_head
 from specviz.engine.heads import DraftHead
 from specviz.engine.kv.attention import attending
 from specviz.engine.kv.deterministic import FixedModel
-from specviz.engine.kv.windowed import WindowedModel
 from specviz.engine.loop import run_rounds
 from specviz.engine.models.compat import check_mode
 from specviz.engine.models.pair import Pair
@@ -229,8 +228,6 @@ def check_states(run: Run) -> None:
         own = {
             "deterministic=True fills rows up with tokens that would change their states; "
             "pass deterministic=False": isinstance(caches[name], FixedModel),
-            "draft_window lets the draft read from the middle of a text, where it has no state; "
-            "pass draft_window=None": isinstance(caches[name], WindowedModel),
         }
         for reason, applies in (reasons | own).items():
             if applies:
@@ -285,8 +282,6 @@ def why_not_captured(run: Run) -> str | None:
         return "a fault is injected"
     if any(cache.keeps_states for cache in run.state.caches.values()):
         return "layers with states read a row's tokens one by one"
-    if run.state.levers.slab_block is not None:
-        return "slabs that grow do not stay in place"
     parts = (("strategy", run.strategy), ("drafter", run.drafter), ("selector", run.selector))
     return part_not_captured(parts)
 

@@ -64,19 +64,6 @@ class Drafter:
     capturable: ClassVar[bool] = False
 
     @property
-    def keeps_cache(self) -> bool:
-        """Whether K/V of its models is kept from round to round.
-
-        Without it, they read each row's whole text before every round.
-        """
-        return True
-
-    @property
-    def takes_window(self) -> bool:
-        """Whether its model may keep K/V of a row's last tokens alone; see `Levers`."""
-        return False
-
-    @property
     def draft_kv(self) -> str:
         """What its models' caches hold of drafts, one of `record.schema.DRAFT_KV`."""
         return "kept"

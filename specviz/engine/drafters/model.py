@@ -1,7 +1,7 @@
 """A draft model that keeps its K/V across rounds, under every strategy."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -13,33 +13,15 @@ from specviz.engine.drafters.base import Drafter
 from specviz.engine.kv.feed import Feed
 from specviz.engine.models.pair import Pair
 from specviz.engine.state import State
-from specviz.util.validate import require_bool
 
 
 @dataclass(frozen=True)
 class ModelDrafter(Drafter):
-    """The pair's draft model, K forwards a round.
-
-    `keep_cache=False` shows the cost of doing without K/V: none is kept, and before each round the
-    model reads every row's whole text again.
-    """
-
-    keep_cache: bool = field(default=True, kw_only=True)
+    """The pair's draft model, K forwards a round."""
 
     name: ClassVar[str] = "model"
     description: ClassVar[str] = "the pair's draft model, one forward a draft token"
     capturable: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        require_bool("keep_cache", self.keep_cache)
-
-    @property
-    def keeps_cache(self) -> bool:
-        return self.keep_cache
-
-    @property
-    def takes_window(self) -> bool:
-        return True
 
     def models(self, pair: Pair) -> dict[str, PreTrainedModel]:
         return {"draft": pair.draft}

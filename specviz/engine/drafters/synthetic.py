@@ -50,7 +50,6 @@ class SyntheticDrafter(ModelDrafter):
     capturable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         object.__setattr__(self, "rates", _valid_rates(self.rates))
 
     def check(self, task: Task) -> None:

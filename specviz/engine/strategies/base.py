@@ -171,9 +171,9 @@ class Strategy:
         return self
 
     @property
-    def drafter_options(self) -> dict[str, dict[str, Any]]:
-        """Options for a drafter chosen by name, by that name. A drafter object stays as it is."""
-        return {}
+    def keeps_draft(self) -> bool:
+        """Whether the draft models' K/V may be kept between rounds; see `Levers.keep_draft`."""
+        return True
 
     # ---- what a subclass uses ----
 
