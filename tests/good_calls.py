@@ -88,7 +88,7 @@ def _decoding() -> dict[str, Good]:
         "plan": Good(
             sv.plan,
             run | {"budget": "1GB"},
-            {"prompts": "nested", "rates": "none", "ceilings": "none"},
+            {"prompts": "nested"},
         ),
         "chat": Good(sv.chat, {"pair": pair}, {"memory_budget": "none 1.5 small"}),
         "Levers": Good(

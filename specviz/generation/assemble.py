@@ -18,7 +18,7 @@ from specviz.engine.recorder import Recorder
 from specviz.engine.run import Run
 from specviz.engine.sampling import SamplingParams
 from specviz.generation.collect import Collected
-from specviz.generation.planned import Plan
+from specviz.generation.memory import Plan
 from specviz.generation.result import Result
 from specviz.record.header import head_of
 from specviz.record.schema import MODELS, Table

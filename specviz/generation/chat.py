@@ -17,8 +17,7 @@ from specviz.engine.requests import Prompt, encode
 from specviz.engine.run import check_pair, make_run
 from specviz.generation.assemble import make_result
 from specviz.generation.collect import collect
-from specviz.generation.memory_check import check_memory
-from specviz.generation.plan import parse_bytes, plan_run
+from specviz.generation.memory import check_memory, parse_bytes, plan_run
 from specviz.generation.result import Result
 from specviz.util.validate import require_choice, require_mapping, require_str, short
 

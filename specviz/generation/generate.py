@@ -22,9 +22,7 @@ from specviz.generation.assemble import make_result
 from specviz.generation.collect import Collected, collect
 from specviz.generation.interleave import TURNS, Steps, interleave
 from specviz.generation.lanes import collect_lanes, make_lanes_result, with_own_threads
-from specviz.generation.memory_check import check_memory
-from specviz.generation.plan import plan_run
-from specviz.generation.planned import Plan
+from specviz.generation.memory import Plan, check_memory, plan_run
 from specviz.generation.result import Result
 from specviz.util.levers import Levers
 from specviz.util.validate import require_bool, require_choice

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from specviz import metrics
-from specviz.generation.planned import Plan
+from specviz.generation.memory import Plan
 from specviz.generation.timeline import timeline, trace_events
 from specviz.record.trace import Trace
 from specviz.util.files import write
