@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-
 from specviz.engine.trees.rejection import judge_children, without_repeats
 from specviz.engine.trees.shape import find_tree
 from specviz.engine.trees.walk import follow
+from torch import Tensor
+
 from specviz.record.schema import Array
 
 V, PARENTS = 4, (-1, -1, 0, 0, 1, 1)

@@ -266,7 +266,6 @@ def _options() -> dict[str, Good]:
         "valid": "True",
         "break_invariant": "none",
         "min_ngram": "small",
-        "calibration": "none",
     }
     found = {}
     for name, kind in STRATEGIES.items():

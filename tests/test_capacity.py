@@ -20,16 +20,16 @@ from conftest import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from specviz.engine.round_times import RoundTimes
+from specviz.engine.selectors.capacity import rising
+from specviz.engine.selectors.tetris import largest, score_drafts
 from test_graphs import prepared
 from test_selectors import ROWS, K, distance, stand_in
 from test_tables import BUDGET, DEPTH, tiny
 
 import specviz as sv
 from specviz.engine.drafters import Draft
-from specviz.engine.round_times import RoundTimes
 from specviz.engine.run import why_not_captured
-from specviz.engine.selectors.capacity import rising
-from specviz.engine.selectors.tetris import largest, score_drafts
 from specviz.simulation import Policy
 
 LINES = st.tuples(st.floats(0.5, 50), st.floats(0, 5))

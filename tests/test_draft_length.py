@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 import torch
 from conftest import generate_one_by_one, in_turn, make_pair, make_prompts
+from specviz.engine.auto import Auto
+from specviz.engine.round_times import KEPT_TIMES, Times
 from test_graphs import outputs, traced
 from test_sampling import chi_square, make_tiny
 
 import specviz as sv
-from specviz.engine.auto import Auto
 from specviz.engine.draft_length import DraftLength, Spent
 from specviz.engine.graphs import PhaseGraphs
 from specviz.engine.options import Options
-from specviz.engine.round_times import KEPT_TIMES, Times
 from specviz.engine.run import make_run
 from specviz.engine.state import State
 from specviz.engine.strategies import STRATEGIES

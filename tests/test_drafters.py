@@ -64,7 +64,7 @@ def test_the_drafters_are_listed():
         "",
         "max_ngram=3, min_ngram=1",
         "rates (required)",
-        "base='model', depth=4, width=2, children=2, calibration=None",
+        "base='model', depth=4, width=2, children=2",
         "base='model', "  # of static_tree
         "paths=((0,), (0, 0), (1,), (0, 0, 0), (0, 1), (1, 0), (0, 0, 0, 0), (2,)), "
         "siblings='likeliest', judged_by=None, valid=True",

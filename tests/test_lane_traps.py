@@ -13,6 +13,7 @@ import pytest
 import torch
 from bench_rows import row
 from conftest import generate, make_pair, make_prompts
+from specviz.engine.gumbel import Gumbel
 from test_lanes import (
     RUN,
     UNEVEN,
@@ -27,7 +28,6 @@ from test_simulate_overlap import equal_rounds
 import specviz as sv
 from specviz.bench import check, make_table
 from specviz.bench.measuring import places
-from specviz.engine.gumbel import Gumbel
 from specviz.engine.lanes import workers
 from specviz.engine.lanes.admission import Admission
 from specviz.engine.lanes.lane import Lane, make_lanes

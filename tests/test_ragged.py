@@ -17,12 +17,12 @@ from conftest import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from specviz.engine.chooser import Greedy
 from test_tables import BUDGET, DEPTH, check_same_rounds, tiny
 from test_tables import table as tiny_table
 
 import specviz as sv
 from specviz.engine.accept import accept_greedy, check_finite
-from specviz.engine.chooser import Greedy
 from specviz.engine.drafters import Draft
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.packing import find_packing, is_worth_packing

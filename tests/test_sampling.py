@@ -17,14 +17,14 @@ import torch
 from conftest import check_refusal, generate, make_pair, make_prompts
 from hypothesis import given
 from hypothesis import strategies as st
+from specviz.engine.chooser import Chooser
+from specviz.engine.rejection import accept_drafts, draw, residual
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import specviz as sv
 from specviz.engine import sampling
-from specviz.engine.chooser import Chooser
 from specviz.engine.names import EXACT
-from specviz.engine.rejection import accept_drafts, draw, residual
 from specviz.engine.rng import Noise, unit
 from specviz.engine.strategies import STRATEGIES, Strategy
 

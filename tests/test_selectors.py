@@ -14,15 +14,15 @@ from conftest import example, generate, generate_one_by_one, make_pair, make_pro
 from exact_selection import ROWS, K, distance, selected
 from hypothesis import given
 from hypothesis import strategies as st
+from specviz.engine.chooser import Greedy
+from specviz.engine.selectors.tetris import SCORES, largest, score_drafts
 
 import specviz as sv
-from specviz.engine.chooser import Greedy
 from specviz.engine.drafters import Draft, ModelDrafter
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.options import Options
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.selectors import SELECTORS, Everything, Selector, Threshold
-from specviz.engine.selectors.tetris import SCORES, largest, score_drafts
 
 
 def test_the_registered_selectors_are_listed() -> None:

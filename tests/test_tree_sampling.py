@@ -23,11 +23,11 @@ from exact_trees import (
     likeliest_trees,
     reranked_trees,
 )
+from specviz.engine.trees.rejection import without_repeats
 from test_sampling import COPIES, NEW_TOKENS, PROMPT, WARM, chi_square, make_tiny
 
 import specviz as sv
 from specviz.engine.rng import CHILDREN, Noise
-from specviz.engine.trees.rejection import without_repeats
 
 
 @pytest.mark.sweep(4)

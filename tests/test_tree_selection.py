@@ -12,14 +12,6 @@ from conftest import generate, generate_one_by_one, in_turn, make_pair, make_pro
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
-from test_selectors import stand_in
-
-import specviz as sv
-from specviz.engine.drafters import Draft
-from specviz.engine.drafters.calibration import EMBEDDED, calibrate, require_calibration
-from specviz.engine.kv import cache
-from specviz.engine.sampling import SamplingParams
-from specviz.engine.selectors import Tetris, Threshold
 from specviz.engine.selectors.tetris import (
     SCORES,
     largest,
@@ -28,6 +20,13 @@ from specviz.engine.selectors.tetris import (
     score_round,
 )
 from specviz.engine.trees.shape import find_tree
+from test_selectors import stand_in
+
+import specviz as sv
+from specviz.engine.drafters import Draft
+from specviz.engine.kv import cache
+from specviz.engine.sampling import SamplingParams
+from specviz.engine.selectors import Tetris, Threshold
 from specviz.record.schema import MODELS, PHASES
 
 VALID = ("rollback", "masking", "eqspec", "exspec", "inplace")
@@ -54,7 +53,7 @@ def test_trees_over_the_batch_leave_the_text_alone(
     monkeypatch.setattr(cache, "is_worth_packing", lambda feed: True)
     pair = make_pair("llama")
     drafters = (
-        sv.drafter("tree", depth=3, width=3, children=3, calibration=[(1.0, 1.1), (0.3, 1.3)]),
+        sv.drafter("tree", depth=3, width=3, children=3),
         sv.drafter("static_tree"),
     )
     for drafter in drafters:
@@ -441,73 +440,6 @@ def test_drawn_trees_in_levels_take_a_selector_that_reads_no_draft() -> None:
             selector=sv.selector("tetris", score=score), sampling=REJECTION, max_new_tokens=8,
         )  # fmt: skip
         assert result.meta["valid"] is True
-
-
-# ---- calibration ----
-
-
-def test_a_calibration_is_a_logistic_curve_of_each_rank() -> None:
-    q = torch.tensor([0.7, 0.2, 0.05], dtype=torch.float64)
-    curves = ((1.5, 1.2), (-0.5, 0.8))
-
-    def chance(q: float, rank: int) -> float:
-        intercept, slope = curves[min(rank, 1)]
-        return 1 / (1 + math.exp(-intercept - slope * math.log(q / (1 - q))))
-
-    found = calibrate(q.log(), curves).exp().tolist()
-    assert found == pytest.approx([chance(each, rank) for rank, each in enumerate(q.tolist())])
-    ends = calibrate(torch.tensor([0.0, -math.inf]), curves)
-    assert ends.tolist() == [0.0, -math.inf], "what is certain stays so"
-    assert calibrate(torch.tensor([0.5]).log(), ((0.0, 1.0),)).exp().item() == pytest.approx(0.5)
-
-
-def test_calibrated_scores_never_rise_along_a_branch() -> None:
-    drafter = sv.drafter("tree", depth=4, width=2, children=3, calibration="embedded")
-    trace = generate(
-        make_pair("llama"), make_prompts(), drafter=drafter, num_draft_tokens=8, record=True,
-        max_new_tokens=12,
-    ).trace  # fmt: skip
-    assert trace is not None
-    scores, parents = trace.rows["scores"], trace.rows["parents"]
-    assert np.isfinite(scores).all()
-    assert (np.diff(scores, axis=1) <= 0).all()
-    of_parent = np.take_along_axis(scores, parents.clip(min=0), 1)
-    assert (scores <= np.where(parents < 0, 0.0, of_parent)).all()
-
-
-def test_a_calibration_changes_which_drafts_are_grown() -> None:
-    """An unlikely first rank, by the curves, lets the second one be expanded."""
-    run: dict[str, Any] = {"num_draft_tokens": 4, "record": True, "max_new_tokens": 12}
-    pair, prompts = make_pair("llama"), make_prompts()
-    plain = generate(pair, prompts, drafter="tree", **run)
-    contrary = sv.drafter("tree", calibration=[(-5.0, 1.0), (5.0, 1.0)])
-    other = generate(pair, prompts, drafter=contrary, **run)
-    assert other.tokens == plain.tokens == generate_one_by_one(max_new_tokens=12)
-    assert plain.trace is not None
-    assert other.trace is not None
-    assert other.trace.rows["accepted"].mean() < plain.trace.rows["accepted"].mean()
-    assert other.trace.meta["drafter_options"]["calibration"] == [[-5.0, 1.0], [5.0, 1.0]]
-
-
-def test_the_embedded_pairs_calibration_says_more_of_rank_one() -> None:
-    curves = require_calibration("embedded")
-    assert curves is not None
-    assert EMBEDDED.with_suffix(".json").exists()
-    likely = torch.tensor([[0.6, 0.2, 0.1, 0.05]]).log()
-    chances = calibrate(likely, curves).exp()[0].tolist()
-    assert chances[0] > 0.6
-    assert chances == sorted(chances, reverse=True)
-    assert chances[2] < 0.1
-
-
-@pytest.mark.parametrize(
-    "value", ["other", [], [(1.0,)], [(1.0, 0.0)], [(1.0, -1.0)], [(math.nan, 1.0)], 3, ["ab"]]
-)
-def test_a_calibration_that_cannot_be_is_refused(value: Any) -> None:
-    with pytest.raises(
-        ValueError, match=r"calibration(='other' is unknown| must be .*, got .*); (pass|choose)"
-    ):
-        sv.drafter("tree", calibration=value)
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -7,15 +7,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from specviz.engine.chooser import Greedy, best_tokens
+from specviz.engine.trees.rejection import judge_children, sibling_ranks
+from specviz.engine.trees.shape import Tree, find_tree
+from specviz.engine.trees.walk import columns_of, follow
 from torch import Tensor
 from tree_drafters import SHAPES, random_parents
 
 import specviz as sv
-from specviz.engine.chooser import Greedy, best_tokens
 from specviz.engine.names import COUPLINGS
-from specviz.engine.trees.rejection import judge_children, sibling_ranks
-from specviz.engine.trees.shape import Tree, find_tree
-from specviz.engine.trees.walk import columns_of, follow
 
 V = 5
 seeds = st.integers(0, 2**30)

@@ -15,10 +15,10 @@ import torch
 from conftest import generate
 from hypothesis import given
 from hypothesis import strategies as st
+from specviz.engine.trees.shape import find_tree
 from test_sampling import NEW_TOKENS, PROMPT, V, make_tiny, probabilities
 
 import specviz as sv
-from specviz.engine.trees.shape import find_tree
 
 K, COPIES = 2, 2000
 SAMPLING = sv.SamplingParams(1.3, coupling="typical", epsilon=0.3, delta=0.6)

@@ -8,13 +8,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from specviz.engine.auto import MOST, Auto
-from specviz.engine.chooser import Chooser, Greedy
-from specviz.engine.draft_length import DraftLength
+from specviz.engine.draft_length import MOST, Auto, DraftLength
 from specviz.engine.drafters import Drafter, NoDrafter
 from specviz.engine.drafters import drafter as drafter_by_name
 from specviz.engine.faults import TREE_FAULTS
-from specviz.engine.sampling import SamplingParams
+from specviz.engine.sampling import Chooser, Greedy, SamplingParams
 from specviz.engine.selectors import Everything, Selector, foresees
 from specviz.engine.selectors import selector as selector_by_name
 from specviz.engine.strategies import Strategy
@@ -192,12 +190,6 @@ class Options:
                 'which under coupling="rejection" changes the distribution of the text; '
                 f'{selector.unbiased}, or pass coupling="gumbel", or valid=False to see the bias'
             )
-        if selector.decides_capacity and self.num_draft_tokens == Auto.name:
-            raise ValueError(
-                f"num_draft_tokens={Auto.name!r} measures rounds that verify K drafts a row, and "
-                f"selector={selector.name!r} decides otherwise; pass for instance 5, or leave "
-                "capacity='best' out"
-            )
         if getattr(strategy, "draft_bonus", False) and type(selector) is not Everything:
             raise ValueError(
                 f"selector={selector.name!r} leaves drafts unverified, and strategy="
@@ -253,9 +245,7 @@ class Options:
     @property
     def weighs_drafts(self) -> bool:
         """Whether how drafts are judged may bias the text, as with coupling="rejection"."""
-        chooser = self.make_chooser()
-        # Typical acceptance promises nothing that could be broken.
-        return chooser.weighs_drafts and chooser.exact
+        return self.make_chooser().weighs_drafts
 
     def make_draft_length(self, limit: int | None = None) -> DraftLength:
         """Return what decides K in each round.

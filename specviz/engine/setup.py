@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import torch
 
 from specviz.engine.batch import Batch, Request
-from specviz.engine.chooser import Chooser
 from specviz.engine.drafters import Drafter
 from specviz.engine.features import FeatureStore
 from specviz.engine.heads import DraftHead
@@ -15,6 +14,7 @@ from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.deterministic import FixedModel, fixed_shape
 from specviz.engine.models.pair import Pair
 from specviz.engine.options import Options
+from specviz.engine.sampling import Chooser
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
 from specviz.util.levers import NONE, Levers

@@ -82,10 +82,7 @@ class Tally:
 
     def _observe_accept(self, event: Event) -> None:
         state = event.state
-        capacity = state.draft_capacity
-        if state.capacity_is_open:
-            capacity = sum(row.verified for row in state.batch.rows)
-        _append(self._rounds, capacity=capacity)
+        _append(self._rounds, capacity=state.draft_capacity)
         for row in state.batch.rows:
             _append(
                 self._rows,

@@ -13,7 +13,8 @@ from typing import ClassVar
 import torch
 from transformers import PreTrainedModel
 
-from specviz.engine.drafters.base import Draft, Drafter, Task
+from specviz.engine.draft import Draft
+from specviz.engine.drafters.base import Drafter, Task
 from specviz.engine.drafters.model import choose, run_ahead
 from specviz.engine.drafters.readers import count_fed, make_reader
 from specviz.engine.features import Features

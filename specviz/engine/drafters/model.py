@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specviz.engine.drafters.base import Draft, Drafter
+from specviz.engine.draft import Draft
+from specviz.engine.drafters.base import Drafter
 from specviz.engine.kv.feed import Feed
 from specviz.engine.models.pair import Pair
 from specviz.engine.state import State
@@ -70,7 +71,5 @@ def run_ahead(
 
 def choose(state: State, logits: Tensor, ahead: int) -> Tensor:
     """Return the drafts (b,) chosen from logits (b, V), `ahead` tokens behind the first one."""
-    requests = [row.request.index for row in state.batch.rows]
-    # Of the token to be chosen, as in `accept`: both sides draw from the same numbers.
-    positions = [row.length + ahead for row in state.batch.rows]
-    return state.chooser.draft(logits, requests, positions)
+    # As in `accept`: both sides draw from the same numbers.
+    return state.chooser.draft(logits, state.batch.places(ahead))

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.engine.drafters.base import Draft, Task
+from specviz.engine.draft import Draft
+from specviz.engine.drafters.base import Task
 from specviz.engine.drafters.model import ModelDrafter, run_ahead
 from specviz.engine.rng import DRAFT, Noise
 from specviz.engine.state import State
