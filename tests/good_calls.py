@@ -172,9 +172,6 @@ def _records() -> dict[str, Good]:
         "Trace.output": Good(TRACE.output, *request),
         "Trace.origins": Good(TRACE.origins, *request),
         "Trace.text": Good(TRACE.text, {"token": 0}, {"token": "count"}),
-        "Result.to_chrome_trace": Good(
-            decoded("inplace").to_chrome_trace, {"path": "x"}, {"path": "file"}
-        ),
         "Trace.save": Good(TRACE.save, {"path": "x"}, {"path": "file"}),
         "Trace.to_chrome_trace": Good(TRACE.to_chrome_trace, {"path": "x"}, {"path": "file"}),
         "Trace.load": Good(sv.Trace.load, {"path": "x"}),

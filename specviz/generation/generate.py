@@ -21,7 +21,7 @@ from specviz.engine.strategies import Strategy
 from specviz.generation.assemble import make_result
 from specviz.generation.collect import Collected, collect
 from specviz.generation.interleave import TURNS, Steps, interleave
-from specviz.generation.lanes import collect_lanes, make_lanes_result, with_own_threads
+from specviz.generation.lanes import run_lanes, with_own_threads
 from specviz.generation.memory import Plan, check_memory, plan_run
 from specviz.generation.result import Result
 from specviz.util.levers import Levers
@@ -181,8 +181,7 @@ def _generate(
         collected = collect(run, record=record, partial=partial, progress=progress)
         return make_result(run, collected, plan=planned)
     run = _make_checked_run(pair, prompts, with_own_threads(options), record)
-    found = collect_lanes(run, record=record, partial=partial, progress=progress)
-    return make_lanes_result(run, found)
+    return run_lanes(run, record=record, partial=partial, progress=progress)
 
 
 def generate_stepwise(
