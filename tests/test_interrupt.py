@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import generate, make_pair, make_prompts
-from specviz.engine.auto import Auto
 from test_numbers import ALONE, SAMPLINGS
 from transformers import LlamaForCausalLM, LlamaModel
 
 import specviz as sv
-from specviz.engine.draft_length import Spent
+from specviz.engine.draft_length import Auto, Spent
 from specviz.engine.recorder import Recorder
 from specviz.engine.tally import Tally
 from specviz.engine.timing import Stopwatch

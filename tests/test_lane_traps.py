@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from bench_rows import row
-from conftest import generate, make_pair, make_prompts
-from specviz.engine.gumbel import Gumbel
+from conftest import make_pair, make_prompts
 from test_lanes import (
     RUN,
     check_disjoint,
     check_reading,
     check_thread_shares,
-    in_turns,
 )
 from test_numbers import SAMPLINGS
 from test_simulate_overlap import equal_rounds
@@ -117,54 +114,6 @@ def test_what_lanes_must_not_share_is_found(name: str) -> None:
     setattr(lanes[1].run.state, name, getattr(lanes[0].run.state, name))
     with pytest.raises(AssertionError, match=name):
         check_disjoint(lanes)
-
-
-class Meeting(Gumbel):
-    """Gumbel noise; between drawing it and keeping it, the other lane accepts."""
-
-    other: Gumbel | None = None
-
-    def _choose(self, logits: torch.Tensor, places: Any) -> torch.Tensor:
-        chosen = super()._choose(logits, places)
-        other, self.other = self.other, None
-        if other is not None:
-            other.accept(torch.zeros(1, 2, dtype=torch.long), None, logits[None], [1], [4])
-        return chosen
-
-
-def test_noise_that_both_lanes_keep_in_one_place_is_lost() -> None:
-    """A chooser forgets what it drew for other rows than those of its last round."""
-    drafts = torch.zeros(1, 2, dtype=torch.long)
-    logits = torch.randn(1, 3, 7, generator=torch.Generator().manual_seed(0))
-    expected = Gumbel(lambda logits: logits, 0).accept(drafts, None, logits, [0], [4])
-    ours = Meeting(lambda logits: logits, 0)
-    ours.other = Gumbel(lambda logits: logits, 0)
-    found = ours.accept(drafts, None, logits, [0], [4])
-    assert all(torch.equal(*each) for each in zip(found, expected, strict=True))
-    ours.other = ours
-    with pytest.raises(KeyError):
-        ours.accept(drafts, None, logits, [0], [5])
-
-
-def check_texts() -> None:
-    """A lane writes the text of one lane: what is drawn belongs to a request."""
-    options: dict[str, Any] = {"sampling": SAMPLINGS["gumbel"]}
-    whole = generate(make_pair("llama"), make_prompts(), **RUN, **options)
-    assert in_turns(0, record=False, **options).tokens == whole.tokens, "text of one lane"
-
-
-@pytest.mark.slow
-def test_noise_that_belongs_to_a_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In two lanes, a request has another row than in one."""
-    check_texts()
-    accept = Gumbel.accept
-
-    def by_row(self: Gumbel, drafts: Any, q: Any, p: Any, requests: Any, *more: Any) -> Any:
-        return accept(self, drafts, q, p, range(len(requests)), *more)
-
-    monkeypatch.setattr(Gumbel, "accept", by_row)
-    with pytest.raises(AssertionError, match="text of one lane"):
-        check_texts()
 
 
 def test_lanes_that_compute_with_all_threads_each_are_found(
