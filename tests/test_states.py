@@ -24,9 +24,9 @@ from specviz.engine.heads import build_head
 from specviz.engine.kv import cache as cache_file
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.states import StateLayer, find_mixers, without_limits
-from specviz.engine.kv.store import KVStore
 from specviz.engine.options import Options
 from specviz.engine.run import make_run
+from specviz.engine.store import KVStore
 from specviz.generation.assemble import make_result
 from specviz.generation.collect import collect
 
@@ -365,7 +365,7 @@ def test_a_snapshot_serves_no_shorter_text() -> None:
     store = KVStore()
     for prompt in PROMPTS[3], [*PROMPTS[3], 11, 12]:
         run = make_run(pair, [prompt], Options(num_draft_tokens=3, max_new_tokens=6))
-        store.begin(["ann"], None)
+        store.begin(["ann"])
         run.state.store = store
         collected = collect(run, record=False, partial=False, progress=False)
         result = make_result(run, collected)
