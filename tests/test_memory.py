@@ -16,7 +16,7 @@ from specviz.engine.options import Options
 from specviz.engine.peak import PeakMeter
 from specviz.engine.run import make_run
 from specviz.engine.strategies import STRATEGIES, Strategy
-from specviz.generation.memory_check import shape_of
+from specviz.generation.memory import shape_of
 
 K, BATCH, BUDGET = 4, 3, 5
 HOW = [

@@ -13,16 +13,16 @@ from specviz.engine.batch import Batch, Request
 from specviz.engine.faults import Fault
 from specviz.engine.features import FeatureStore
 from specviz.engine.graphs import PhaseGraphs, key_of, next_window
-from specviz.engine.keeping import Keeping
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.layout import Layout
 from specviz.engine.kv.moves import Move
-from specviz.engine.kv.store import KVStore
 from specviz.engine.kv.transfer import to_device
 from specviz.engine.placing import place, place_nodes
+from specviz.engine.reading import Reading
 from specviz.engine.relocation import compaction, reordering, shift
 from specviz.engine.sampling import Chooser
+from specviz.engine.store import KVStore
 from specviz.engine.trees import Tree, columns_of
 from specviz.util.levers import NONE as NO_LEVERS
 from specviz.util.levers import Levers
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class State(Keeping):
+class State(Reading):
     """The running batch: rows, where their tokens lie, and the KV state of every model involved.
 
     Attributes:
@@ -226,6 +226,21 @@ class State(Keeping):
             if row < len(order):
                 order[row] = last
         self.take(order)
+
+    def prefill(self, rows: Sequence[int]) -> None:
+        """Prefill `rows`, each from the first token on that the store does not hold."""
+        if self.store is None:
+            super().prefill(rows)
+        else:  # draft models catch up when they draft
+            self._read({row: self.store.restore(self, row) for row in rows}, ["target"])
+
+    def tidy(self, phase: str) -> None:
+        """Free or keep K/V after a phase."""
+        if phase == "draft":
+            self.release_drafts()
+        # Before this, a layout does not know where the accepted drafts of a tree lie.
+        if phase == "synchronise" and self.store is not None:
+            self.store.keep_finished(self)
 
     def inject_kv_shift(self) -> None:
         """Shift the rows' cached K/V one slot to the right, if the fault "kv" was requested."""

@@ -17,7 +17,7 @@ from specviz.engine.models.pair import Pair
 from specviz.engine.recorder import Recorder
 from specviz.engine.run import Run
 from specviz.generation.collect import Collected
-from specviz.generation.planned import Plan
+from specviz.generation.memory import Plan
 from specviz.generation.result import Result
 from specviz.record.header import head_of
 from specviz.record.schema import MODELS, Table

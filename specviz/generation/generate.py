@@ -1,6 +1,6 @@
 """`generate`: decode prompts in batches, collect what is written, and record the run on request."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import wraps
 from inspect import signature
@@ -10,7 +10,6 @@ import torch
 
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter
-from specviz.engine.kv.attention import attending
 from specviz.engine.models.pair import Pair
 from specviz.engine.options import Options, check_known
 from specviz.engine.requests import Prompt
@@ -20,11 +19,8 @@ from specviz.engine.selectors import Selector
 from specviz.engine.strategies import Strategy
 from specviz.generation.assemble import make_result
 from specviz.generation.collect import Collected, collect
-from specviz.generation.interleave import TURNS, Steps, interleave
-from specviz.generation.lanes import collect_lanes, make_lanes_result, with_own_threads
-from specviz.generation.memory_check import check_memory
-from specviz.generation.plan import plan_run
-from specviz.generation.planned import Plan
+from specviz.generation.lanes import run_lanes, with_own_threads
+from specviz.generation.memory import Plan, check_memory, plan_run
 from specviz.generation.result import Result
 from specviz.util.levers import Levers
 from specviz.util.validate import require_bool, require_choice
@@ -183,13 +179,12 @@ def _generate(
         collected = collect(run, record=record, partial=partial, progress=progress)
         return make_result(run, collected, plan=planned)
     run = _make_checked_run(pair, prompts, with_own_threads(options), record)
-    found = collect_lanes(run, record=record, partial=partial, progress=progress)
-    return make_lanes_result(run, found)
+    return run_lanes(run, record=record, partial=partial, progress=progress)
 
 
 def generate_stepwise(
     pair: Pair, prompts: Sequence[Prompt], *, record: bool = False, **options: Any
-) -> Steps[Result]:
+) -> Generator[int, None, Result]:
     """Generate like `generate`, and give the caller control after each round.
 
     Yields the number of tokens written so far; the generator's value is the Result. Without
@@ -218,28 +213,6 @@ def generate_stepwise(
         message = f"B = {run.batch_size} does not fit into the memory of {pair.device}"
         raise MemoryError(message) from None
     return make_result(run, collected)
-
-
-def generate_interleaved(
-    pair: Pair, runs: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[int, Result]]:
-    """Generate several runs, interleaved on a CPU and one after another elsewhere.
-
-    Yields the place of each run in `runs`, and its Result, as it ends. Times are those of its own
-    turns.
-
-    Args:
-        runs: the arguments of each run besides the pair, `prompts` and an int `max_new_tokens`
-            among them.
-
-    Raises:
-        TypeError, ValueError, MemoryError: as `generate_stepwise`.
-    """
-    jobs = [generate_stepwise(pair, **arguments) for arguments in runs]
-    total = max(len(arguments["prompts"]) * arguments["max_new_tokens"] for arguments in runs)
-    # A GPU still works on one run's round when the host turns to the next run.
-    turns = TURNS if pair.device.type == "cpu" else 1
-    return interleave(jobs, total, turns, lambda _: attending([pair.target, pair.draft]))
 
 
 def _plan(
