@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from specviz.engine.selectors.tetris import largest, score_drafts
 from torch import Tensor
 
+from specviz.engine.selectors import largest, score_drafts
 from specviz.record.schema import Array
 
 V, K, ROWS = 3, 2, 2

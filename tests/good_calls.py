@@ -114,13 +114,11 @@ def _decoding() -> dict[str, Good]:
         ),
         "SamplingParams": Good(
             sv.SamplingParams,
-            {"temperature": 1.0, "coupling": "typical"},
-            {"temperature": "1.5 small", "top_k": "none int", "top_p": "none"}
-            | dict.fromkeys(("epsilon", "delta"), "none 0"),
+            {"temperature": 1.0, "coupling": "gumbel"},
+            {"temperature": "1.5 small", "top_k": "none int", "top_p": "none"},
         ),
         "SamplingParams.warp": Good(sampling.warp, logits, {"logits": "tensor"}),
         "SamplingParams.distribution": Good(sampling.distribution, logits, {"logits": "tensor"}),
-        "SamplingParams.chooser": Good(sampling.chooser, {"seed": 0}, {"seed": "count"}),
         "lab": Good(
             sv.lab,
             {"pair": pair, "prompts": [[1]]},

@@ -15,13 +15,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import generate_one_by_one, in_turn, make_pair, make_prompts
-from specviz.engine.auto import Auto
-from specviz.engine.round_times import KEPT_TIMES, Times
 from test_graphs import outputs, traced
 from test_sampling import chi_square, make_tiny
 
 import specviz as sv
-from specviz.engine.draft_length import DraftLength, Spent
+from specviz.engine.draft_length import KEPT_TIMES, Auto, DraftLength, Spent, Times
 from specviz.engine.graphs import PhaseGraphs
 from specviz.engine.options import Options
 from specviz.engine.run import make_run
@@ -636,12 +634,6 @@ class TooFar(DraftLength):
 def test_bad_num_draft_tokens_are_refused(value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         decoded(num_draft_tokens=value)
-
-
-def test_auto_needs_a_largest_k() -> None:
-    for most in (0, -1, "many", True):
-        with pytest.raises(ValueError, match=r"^most must be an int >= 1, got "):
-            Auto(most)  # type: ignore[arg-type]
 
 
 def test_the_largest_k_has_to_fit_the_models() -> None:
