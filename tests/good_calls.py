@@ -80,6 +80,7 @@ def _decoding() -> dict[str, Good]:
     file = {"source": "jsonl", "path": WEIGHTS / "prompts.jsonl", "field": "text"}
     return {
         "generate": Good(sv.generate, run | {"progress": False}, RUN),
+        "generate:options": Good(partial(sv.generate, **run), {}, RUN, options=Options),
         "decode": Good(sv.decode, run, RUN),
         "decode:options": Good(partial(sv.decode, **run), {}, RUN, options=Options),
         "drafter": Good(sv.drafter, {"name": "lookup"}, also_called=("drafter",)),

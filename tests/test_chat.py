@@ -116,7 +116,6 @@ def test_drafts_are_accepted_as_from_scratch() -> None:
     assert (talk.result.rows["accepted"] == expected.rows["accepted"]).all()
 
 
-@pytest.mark.slow
 def test_a_turn_and_what_is_kept_stay_within_the_budget() -> None:
     """Measured on every tensor, while conversations come, go on, and lose their K/V."""
     pair = make_large_pair()

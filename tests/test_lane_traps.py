@@ -7,23 +7,12 @@ import copy
 from typing import Any
 
 import numpy as np
-import pytest
 from bench_rows import row
-from conftest import make_pair, make_prompts
-from test_lanes import (
-    RUN,
-    check_disjoint,
-    check_reading,
-    check_thread_shares,
-)
-from test_numbers import SAMPLINGS
+from conftest import make_pair
 from test_simulate_overlap import equal_rounds
 
 from specviz.bench import check, make_table
 from specviz.bench.measuring import places
-from specviz.engine.lanes import Lane, Workers, make_lanes
-from specviz.engine.options import Options
-from specviz.engine.run import make_run
 from specviz.simulation import Costs, Policy, Simulation, Tetris, Workload, simulate
 
 # V = 8 + b ms and t = 4 ms: the fixed part of a verification is above t, so splitting costs time.
@@ -83,46 +72,6 @@ def test_a_draft_on_a_device_of_its_own_is_not_equal_work() -> None:
     assert broken("devices", two=same, one=same) == []
     found = broken("devices", two=same | {"devices": float(count["more"])}, one=same)
     assert found == ["devices: 1 against 2", "devices: 2 against 1"]
-
-
-def test_a_prefill_beside_the_others_verification_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Both would take the target at the same time."""
-
-    def careless(self: Workers, lane: Lane) -> None:
-        with self._drafting:
-            self._advance(lane)
-            self._advance(lane)
-        with self._verifying:
-            for _ in range(3):
-                self._advance(lane)
-
-    monkeypatch.setattr(Workers, "_round", careless)
-    with pytest.raises(AssertionError, match="both lanes take the target in"):
-        check_reading(monkeypatch)
-
-
-SHARED = ("chooser", "batch", "waiting", "layout")
-
-
-@pytest.mark.parametrize("name", SHARED)
-def test_what_lanes_must_not_share_is_found(name: str) -> None:
-    options = Options(**RUN, lanes=2, num_threads=1, sampling=SAMPLINGS["gumbel"])
-    lanes = make_lanes(make_run(make_pair("llama"), make_prompts(), options))
-    check_disjoint(lanes)
-    setattr(lanes[1].run.state, name, getattr(lanes[0].run.state, name))
-    with pytest.raises(AssertionError, match=name):
-        check_disjoint(lanes)
-
-
-def test_lanes_that_compute_with_all_threads_each_are_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Two lanes with four threads each on four cores: their times are of a crowded pool."""
-    monkeypatch.setattr("specviz.generation.generate.with_own_threads", lambda options: options)
-    with pytest.raises(AssertionError, match="each lane has its share"):
-        check_thread_shares(monkeypatch)
 
 
 def bimodal(requests: int) -> Workload:

@@ -225,7 +225,6 @@ def check_thread_shares(monkeypatch):
     assert set(seen) == {2, 3}
 
 
-@pytest.mark.slow
 def test_each_lane_computes_with_its_share_of_the_threads(monkeypatch):
     """With all of them in each, the lanes would wait for one another's operations."""
     check_thread_shares(monkeypatch)

@@ -46,12 +46,6 @@ def test_the_largest_batch_that_fits_is_named_and_runs(name, monkeypatch):
     assert len(generate(make_pair("llama"), PROMPTS, strategy=strategy, **run).tokens) == 200
 
 
-def test_a_pool_that_does_not_fit_is_not_helped_by_a_smaller_batch(monkeypatch):
-    assert "not even one row fits" in refused(
-        monkeypatch, 2e6, 4, strategy=sv.strategy("exspec", window=160)
-    )
-
-
 def test_memory_for_no_row_at_all(monkeypatch):
     message = refused(monkeypatch, 1e5, 1)
     assert message.endswith("; not even one row fits: lower max_new_tokens, or shorten the prompts")

@@ -76,7 +76,7 @@ class Collected:
         warnings.warn(
             f"{device} is out of memory at batch_size={batch_size}; "
             f"the run goes on with {batch_size // 2} ({message})",
-            stacklevel=6,
+            stacklevel=4,
         )
         # Cut first: what the failed round wrote must not become a prompt.
         self.cut()
