@@ -16,9 +16,9 @@ import specviz as sv
 from specviz.engine.auto import Auto
 from specviz.engine.draft_length import Spent
 from specviz.engine.recorder import Recorder
-from specviz.engine.tally import Tally
 from specviz.engine.timing import Stopwatch
 from specviz.generation import collect
+from specviz.record.builder import Builder
 from specviz.record.replay import Replay
 from specviz.record.schema import PHASES
 
@@ -95,10 +95,10 @@ def test_an_interrupt_between_any_two_steps(monkeypatch):
         with monkeypatch.context() as patch:
             at = Interrupting(number)
             for owner, name in (
-                (Tally, "observe"),
-                (Tally, "_observe_pool"),
                 (Recorder, "observe"),
-                (Recorder, "_add"),
+                (Recorder, "_take_log"),
+                (Builder, "forward"),
+                (Builder, "round"),
                 (collect.Progress, "observe"),
             ):
                 at.before(patch, owner, name)

@@ -36,8 +36,8 @@ class LaneCollected(Collected):
         """New tokens that each prompt got in this lane."""
         live = self.lane.state.batch.live
         texts = {row.request.index: row.output for row in live} | self.lane.left
-        texts |= self.tally.outputs
-        gained = self.tally.gained()
+        texts |= self.recorder.outputs
+        gained = self.recorder.gained()
         parts: list[list[int]] = []
         for request in self.run.requests:
             first = self._before(request.index)
