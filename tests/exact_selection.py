@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.engine.selectors.tetris import largest, score_drafts
+from specviz.engine.selectors import largest, score_drafts
 from specviz.record.schema import Array
 
 V, K, ROWS = 3, 2, 2

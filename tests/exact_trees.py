@@ -14,9 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.engine.trees.rejection import judge_children, without_repeats
-from specviz.engine.trees.shape import find_tree
-from specviz.engine.trees.walk import follow
+from specviz.engine.trees import find_tree, follow_choices, judge_children, without_repeats
 from specviz.record.schema import Array
 
 V, PARENTS = 4, (-1, -1, 0, 0, 1, 1)
@@ -237,7 +235,7 @@ def followed(trees: Callable[[Conditional], tuple[Tensor, ...]], seed: int) -> f
     choices = torch.tensor(list(itertools.product(range(V), repeat=7)))
     chances = said[torch.arange(7), choices].prod(1)
     many = drafts.expand(len(choices), -1)
-    walk = follow(many, find_tree(torch.tensor(PARENTS).expand_as(many), 2), choices)
+    walk = follow_choices(many, find_tree(torch.tensor(PARENTS).expand_as(many), 2), choices)
     last = torch.nn.functional.pad(walk.path + 1, (1, 0)).gather(1, walk.accepted[:, None])[:, 0]
     own = walk.emitted.gather(1, walk.accepted[:, None])[:, 0]
     weights = torch.nn.functional.one_hot(own, V).double()

@@ -94,10 +94,7 @@ def _decoding() -> dict[str, Good]:
         "Levers": Good(
             sv.Levers,
             {},
-            {"draft_logits": "True"}
-            | dict.fromkeys(
-                ("prefill_tokens", "draft_window", "accept_rows", "slab_block"), "none int"
-            ),
+            {"prefill_tokens": "none int", "keep_draft": "True"},
         ),
         "PeakMeter": Good(sv.PeakMeter, {}, {"models": "[]"}),
         "load_pair": Good(
@@ -116,13 +113,11 @@ def _decoding() -> dict[str, Good]:
         ),
         "SamplingParams": Good(
             sv.SamplingParams,
-            {"temperature": 1.0, "coupling": "typical"},
-            {"temperature": "1.5 small", "top_k": "none int", "top_p": "none"}
-            | dict.fromkeys(("epsilon", "delta"), "none 0"),
+            {"temperature": 1.0, "coupling": "gumbel"},
+            {"temperature": "1.5 small", "top_k": "none int", "top_p": "none"},
         ),
         "SamplingParams.warp": Good(sampling.warp, logits, {"logits": "tensor"}),
         "SamplingParams.distribution": Good(sampling.distribution, logits, {"logits": "tensor"}),
-        "SamplingParams.chooser": Good(sampling.chooser, {"seed": 0}, {"seed": "count"}),
         "lab": Good(
             sv.lab,
             {"pair": pair, "prompts": [[1]]},
@@ -289,7 +284,7 @@ def _options() -> dict[str, Good]:
     """The options of each strategy, drafter and selector."""
     flags = (
         "refill", "bonus", "shrink_to_budget", "as_published", "drop_cache", "sort_prompts",
-        "skip_unpadding", "ones_mask", "draft_bonus", "keep_cache", "reread",
+        "skip_unpadding", "ones_mask", "draft_bonus", "reread",
     )  # fmt: skip
     fits = {
         **dict.fromkeys(flags, "True"),
@@ -300,7 +295,6 @@ def _options() -> dict[str, Good]:
         "valid": "True",
         "break_invariant": "none",
         "min_ngram": "small",
-        "calibration": "none",
     }
     found = {}
     for name, kind in STRATEGIES.items():

@@ -6,7 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from specviz.engine.accept import accept_greedy, clip
+from specviz.engine.accept import clip
+from specviz.engine.draft import Draft
+from specviz.engine.sampling import Greedy, Places
+from specviz.engine.trees import Walk
 
 EOS = 2
 VOCABULARY = 12
@@ -17,12 +20,17 @@ def make_logits(*rows: list[int]) -> Tensor:
     return torch.nn.functional.one_hot(torch.tensor(rows), VOCABULARY).float()
 
 
+def judge(drafts: list[list[int]], logits: Tensor) -> Walk:
+    zero = torch.zeros(len(logits), dtype=torch.long)
+    return Greedy().judge(Draft(torch.tensor(drafts, dtype=torch.long)), logits, Places(zero, zero))
+
+
 def test_a_tie_in_float32_falls_on_the_first_token_as_in_generate():
     """In float64 the second token leads by 1e-12; `generate()` casts to float32 first."""
     logits = torch.full((1, 2, VOCABULARY), -1.0, dtype=torch.float64)
     logits[0, :, 4], logits[0, :, 7] = 1.0, 1.0 + 1e-12
     assert logits.argmax(-1).tolist() == [[7, 7]]
-    accepted, emitted = accept_greedy(torch.tensor([[4]]), logits)
+    accepted, emitted, _ = judge([[4]], logits)
     assert (accepted.tolist(), emitted.tolist()) == ([1], [[4, 4]])
     assert accepted.dtype == emitted.dtype == torch.int64
 
@@ -78,9 +86,9 @@ def rounds(draw: st.DrawFn) -> tuple[list[list[int]], list[list[int]], list[int]
 @given(rounds())
 def test_tensors_agree_with_plain_python(drawn):
     drafts, target, room, eos = drawn
-    accepted, emitted = accept_greedy(torch.tensor(drafts, dtype=torch.long), make_logits(*target))
-    assert emitted.tolist() == target
-    outcome = clip(accepted, emitted, torch.tensor(room), torch.tensor(eos, dtype=torch.long))
+    walk = judge(drafts, make_logits(*target))
+    assert walk.emitted.tolist() == target
+    outcome = clip(walk, torch.tensor(room), torch.tensor(eos, dtype=torch.long))
     for i, row in enumerate(zip(drafts, target, room, strict=True)):
         expected_accepted, new, finished = plain(*row, eos)
         assert outcome.accepted[i] == expected_accepted

@@ -350,7 +350,7 @@ def test_what_generate_is_asked(work: SharedWork, monkeypatch: pytest.MonkeyPatc
 
     def watched(*arguments: Any, **options: Any) -> Any:
         result = yield from generate_stepwise(*arguments, **options)
-        kept.append(result.meta["drafter_options"]["keep_cache"])
+        kept.append(result.meta["keep_draft"])
         return result
 
     monkeypatch.setattr(measuring, "generate_stepwise", watched)

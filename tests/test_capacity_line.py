@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from specviz.engine.selectors.tetris import largest
+from specviz.engine.selectors import largest
 from specviz.views.charts.capacity import capacity_line
 from specviz.views.charts.plot import line_chart
 from specviz.views.charts.sliders import explore

@@ -78,7 +78,6 @@ def test_every_class_of_models_writes_the_same_text(name: str, chains: list[int]
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({"levers": sv.Levers(draft_window=12)}, id="draft window"),
         pytest.param({"deterministic": True}, id="deterministic"),
         pytest.param({"lanes": 2, "strategy": "inplace"}, id="lanes"),
     ],
@@ -144,7 +143,6 @@ def test_a_head_reads_its_own_features(
         pytest.param({"num_draft_tokens": 1}, id="one draft"),
         pytest.param({"sampling": sv.SamplingParams(temperature=0.8)}, id="drawn at random"),
         pytest.param({"selector": "tetris"}, id="selected"),
-        pytest.param({"levers": sv.Levers(draft_logits=False)}, id="logits not kept"),
         pytest.param({"drafter": "lookup"}, id="no model"),
     ],
 )

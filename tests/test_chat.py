@@ -58,14 +58,14 @@ def test_the_text_is_that_of_every_turn_from_scratch(keep: str, strategy: str) -
     "options",
     [
         {"drafter": "lookup"},
-        {"drafter": sv.drafter("model", keep_cache=False)},
+        {"levers": sv.Levers(keep_draft=False)},
         {"drafter": sv.drafter("tree", depth=3, width=2)},
         {"drafter": "static_tree", "strategy": "masking", "num_draft_tokens": 4},
         {"strategy": "autoregressive"},
         {"strategy": sv.strategy("eqspec", refill=False)},
         {"deterministic": True},
         {"sampling": sv.SamplingParams(0.8, coupling="gumbel")},
-        {"levers": sv.Levers(draft_window=14, slab_block=5, prefill_tokens=7)},
+        {"levers": sv.Levers(prefill_tokens=7)},
     ],
     ids=str,
 )

@@ -216,7 +216,7 @@ def claims_of_speed() -> Iterator[str]:
     table = read("recording").set_index("strategy")
     lost = 1 - table["recorded_tokens_per_s"] / table["tokens_per_s"]
     yield f"up to {lost.max():.0%} of the speed, and {lost['inplace'].max():.0%} at most with `in"
-    habits = [several(habit("eqspec", loss)) for loss in ("none", "keep_cache=False", ALL)]
+    habits = [several(habit("eqspec", loss)) for loss in ("none", "keep_draft=False", ALL)]
     yield f"EQSPEC is {habits[0]} times as fast as autoregressive decoding with none"
     yield f"{habits[1]} with a draft that keeps no cache, which costs most"
     yield f"and {habits[2]} with all of them"

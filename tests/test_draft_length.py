@@ -19,11 +19,9 @@ from test_graphs import outputs, traced
 from test_sampling import chi_square, make_tiny
 
 import specviz as sv
-from specviz.engine.auto import Auto
-from specviz.engine.draft_length import DraftLength, Spent
+from specviz.engine.draft_length import KEPT_TIMES, Auto, DraftLength, Spent, Times
 from specviz.engine.graphs import PhaseGraphs
 from specviz.engine.options import Options
-from specviz.engine.round_times import KEPT_TIMES, Times
 from specviz.engine.run import make_run
 from specviz.engine.state import State
 from specviz.engine.strategies import STRATEGIES
@@ -39,11 +37,11 @@ DRAFTING = [
     if kind.drafts
 ]
 RATES = (0.9, 0.7, 0.6, 0.5, 0.3, 0.2)
-DRAFTERS = [
-    "model",
-    "lookup",
-    sv.drafter("synthetic", rates=RATES),
-    sv.drafter("model", keep_cache=False),
+DRAFTERS: list[dict[str, Any]] = [
+    {},
+    {"drafter": "lookup"},
+    {"drafter": sv.drafter("synthetic", rates=RATES)},
+    {"levers": sv.Levers(keep_draft=False)},
 ]
 
 
@@ -88,7 +86,7 @@ def decoded(**options: Any) -> sv.Result:
 @pytest.mark.parametrize(
     "drafter",
     DRAFTERS,
-    ids=lambda drafter: drafter if isinstance(drafter, str) else repr(drafter.options),
+    ids=["model", "lookup", "synthetic", "no draft K/V"],
 )
 @pytest.mark.parametrize("strategy", DRAFTING, ids=lambda strategy: strategy.name)
 def test_any_sequence_of_k_writes_the_same_text(strategy: Any, drafter: Any) -> None:
@@ -97,7 +95,7 @@ def test_any_sequence_of_k_writes_the_same_text(strategy: Any, drafter: Any) -> 
     place = DRAFTING.index(strategy) + DRAFTERS.index(drafter)
     batch_size = (1, 3, 8, 4)[place % 4]
     result = decoded(
-        strategy=strategy, drafter=drafter, num_draft_tokens=forced(place), batch_size=batch_size
+        strategy=strategy, num_draft_tokens=forced(place), batch_size=batch_size, **drafter
     )
     assert result.tokens == expected, f"B={batch_size}"
 
@@ -636,12 +634,6 @@ class TooFar(DraftLength):
 def test_bad_num_draft_tokens_are_refused(value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         decoded(num_draft_tokens=value)
-
-
-def test_auto_needs_a_largest_k() -> None:
-    for most in (0, -1, "many", True):
-        with pytest.raises(ValueError, match=r"^most must be an int >= 1, got "):
-            Auto(most)  # type: ignore[arg-type]
 
 
 def test_the_largest_k_has_to_fit_the_models() -> None:

@@ -84,7 +84,7 @@ def test_drafts_do_not_depend_on_how_rows_are_kept_in_step(kind):
 @pytest.mark.parametrize("kind", WITH_CACHE)
 def test_a_kept_cache_gives_the_drafts_of_reading_everything_again(kind):
     kept = run("qwen3", kind)
-    again = run("qwen3", kind, drafter=sv.drafter(kind, keep_cache=False))
+    again = run("qwen3", kind, levers=sv.Levers(keep_draft=False))
     assert accepted(again) == accepted(kept)
 
 

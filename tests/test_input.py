@@ -109,7 +109,7 @@ BAD_OPTIONS = [
     ),
     (
         {"strategy": sv.drafter("model")},
-        "strategy must be a name or a Strategy, got ModelDrafter(keep_cache=True)",
+        "strategy must be a name or a Strategy, got ModelDrafter()",
     ),
     (
         {"drafter": "lookahead"},

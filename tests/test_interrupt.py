@@ -13,8 +13,7 @@ from test_numbers import ALONE, SAMPLINGS
 from transformers import LlamaForCausalLM, LlamaModel
 
 import specviz as sv
-from specviz.engine.auto import Auto
-from specviz.engine.draft_length import Spent
+from specviz.engine.draft_length import Auto, Spent
 from specviz.engine.recorder import Recorder
 from specviz.engine.timing import Stopwatch
 from specviz.generation import collect
@@ -111,6 +110,15 @@ def test_an_interrupt_between_any_two_steps(monkeypatch):
     assert kept == sorted(kept)
     assert kept[0] == 0
     assert len(set(kept)) > 10
+
+
+def test_an_interrupt_while_a_round_is_noted(monkeypatch):
+    run = RUN | {"strategy": "eqspec", "record": True}
+    Interrupting(3).before(monkeypatch, Builder, "round")
+    result = generate(make_pair("llama"), make_prompts(), on_interrupt="partial", **run)
+    check_partial(result, whole_run("eqspec", "greedy"))
+    assert result.trace.num_rounds == 2
+    assert list(sv.check_invariants(result.trace)) == []
 
 
 def test_an_interrupt_is_raised_by_default(monkeypatch):

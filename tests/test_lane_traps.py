@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from bench_rows import row
 from conftest import generate, make_pair, make_prompts
 from test_lanes import (
@@ -27,12 +26,12 @@ from test_simulate_overlap import equal_rounds
 import specviz as sv
 from specviz.bench import check, make_table
 from specviz.bench.measuring import places
-from specviz.engine.gumbel import Gumbel
 from specviz.engine.lanes import workers
 from specviz.engine.lanes.admission import Admission
 from specviz.engine.lanes.lane import Lane, make_lanes
 from specviz.engine.options import Options
 from specviz.engine.run import make_run
+from specviz.engine.sampling import Gumbel
 from specviz.simulation import Costs, Policy, Simulation, Tetris, Workload, simulate
 
 # V = 8 + b ms and t = 4 ms: the fixed part of a verification is above t, so splitting costs time.
@@ -146,33 +145,6 @@ def test_what_lanes_must_not_share_is_found(name: str) -> None:
     setattr(lanes[1].state, name, getattr(lanes[0].state, name))
     with pytest.raises(AssertionError, match=name):
         check_disjoint(lanes)
-
-
-class Meeting(Gumbel):
-    """Gumbel noise; between drawing it and keeping it, the other lane accepts."""
-
-    other: Gumbel | None = None
-
-    def _choose(self, logits: torch.Tensor, places: Any) -> torch.Tensor:
-        chosen = super()._choose(logits, places)
-        other, self.other = self.other, None
-        if other is not None:
-            other.accept(torch.zeros(1, 2, dtype=torch.long), None, logits[None], [1], [4])
-        return chosen
-
-
-def test_noise_that_both_lanes_keep_in_one_place_is_lost() -> None:
-    """A chooser forgets what it drew for other rows than those of its last round."""
-    drafts = torch.zeros(1, 2, dtype=torch.long)
-    logits = torch.randn(1, 3, 7, generator=torch.Generator().manual_seed(0))
-    expected = Gumbel(lambda logits: logits, 0).accept(drafts, None, logits, [0], [4])
-    ours = Meeting(lambda logits: logits, 0)
-    ours.other = Gumbel(lambda logits: logits, 0)
-    found = ours.accept(drafts, None, logits, [0], [4])
-    assert all(torch.equal(*each) for each in zip(found, expected, strict=True))
-    ours.other = ours
-    with pytest.raises(KeyError):
-        ours.accept(drafts, None, logits, [0], [5])
 
 
 def check_texts() -> None:

@@ -74,7 +74,7 @@ def test_ragged_batches_write_what_the_target_writes_alone(name: str, strategy: 
         {"strategy": "inplace", "drafter": TREE},
         {"strategy": "masking", "drafter": TREE},
         {"deterministic": True},
-        {"levers": sv.Levers(draft_window=64)},
+        {"levers": sv.Levers(prefill_tokens=3, keep_draft=False)},
         {"lanes": 2},
         {"selector": "tetris"},
         {"drafter": "lookup"},

@@ -19,7 +19,7 @@ from specviz.record.replay import Replay
 from specviz.record.schema import MODELS, PHASES
 
 NEW_TOKENS = 24
-NO_CACHE = sv.drafter("model", keep_cache=False)
+NO_CACHE = {"levers": sv.Levers(keep_draft=False)}
 FALLBACK_RUNS = [
     {"window": 6, "fallback": fallback, "max_wait": 2}
     for fallback in ("realign", "partial", "wait")
@@ -49,11 +49,11 @@ def lossy_runs() -> list[Any]:
     """Each loss with each of SIZES; the fast tests have one of the three, in turn."""
     found = []
     for (place, loss), (i, size) in itertools.product(enumerate(LOSSY), enumerate(SIZES)):
-        # Each size, and so each B and K, meets either drafter.
-        drafter = ("model", NO_CACHE)[(place + i) % 2]
+        # Each size, and so each B and K, with and without K/V of the draft.
+        levers = sv.Levers(keep_draft=(place + i) % 2 == 0)
         name = "-".join([loss[0], *map(str, loss[1].values()), f"B={size[0]}"])
         marks = [] if (place + i) % 3 == 0 else [pytest.mark.slow]
-        found.append(pytest.param(loss, size, drafter, id=name, marks=marks))
+        found.append(pytest.param(loss, size, levers, id=name, marks=marks))
     return found
 
 
@@ -82,18 +82,18 @@ def wasted(result: sv.Result) -> pd.Series:
 
 
 @pytest.mark.sweep(40)
-@pytest.mark.parametrize(("loss", "size", "drafter"), lossy_runs())
+@pytest.mark.parametrize(("loss", "size", "levers"), lossy_runs())
 def test_no_loss_changes_the_text_or_breaks_an_invariant(
-    loss: tuple[str, dict[str, Any]], size: tuple[int, int, tuple[int, ...]], drafter: Any
+    loss: tuple[str, dict[str, Any]], size: tuple[int, int, tuple[int, ...]], levers: sv.Levers
 ) -> None:
-    """Each loss runs with each B and K, and each of these with either drafter."""
+    """Each loss runs with each B and K, and each of these with and without K/V of the draft."""
     name, options = loss
     batch_size, k, budgets = size
     strategy = sv.strategy(name, **options)
     whole = generate_one_by_one("llama", torch.float32, NEW_TOKENS)
     assert strategy.promises
     lengths = {"num_draft_tokens": k, "max_new_tokens": budgets}
-    result = run(strategy, drafter, batch_size=batch_size, **lengths)
+    result = run(strategy, batch_size=batch_size, levers=levers, **lengths)
     assert result.tokens == [row[:n] for row, n in zip(whole, budgets, strict=True)]
     assert result.trace is not None
     assert sv.check_invariants(result.trace, deep=True, pair=make_pair("llama")) == []
@@ -173,7 +173,7 @@ def test_k_shrinks_to_the_smallest_budget_of_the_batch() -> None:
 @pytest.mark.slow
 def test_a_draft_without_a_cache_reads_everything_again() -> None:
     kept = run("eqspec")
-    lossy = run("eqspec", NO_CACHE)
+    lossy = run("eqspec", **NO_CACHE)
     assert wasted(kept)["draft_read"] <= 1
     assert wasted(lossy)["draft_read"] > 2
     assert lossy.trace is not None
@@ -190,7 +190,7 @@ def test_a_draft_without_a_cache_reads_everything_again() -> None:
 @pytest.mark.slow
 def test_a_deep_check_still_sees_what_the_target_holds() -> None:
     """That a draft keeps nothing must not hide a broken target."""
-    broken = run(sv.strategy("eqspec", break_invariant="kv", from_round=1), NO_CACHE)
+    broken = run(sv.strategy("eqspec", break_invariant="kv", from_round=1), **NO_CACHE)
     assert broken.trace is not None
     assert {found.model for found in sv.check_invariants(broken.trace)} == {"target"}
 
@@ -250,14 +250,10 @@ def test_as_published_sets_them_all() -> None:
     assert sv.strategy("eqspec", as_published=True, bonus=True).options == eqspec
 
 
-def test_a_drafter_by_name_is_as_published_too_and_one_of_ones_own_is_not() -> None:
+def test_as_published_no_draft_kv_is_kept() -> None:
     strategy = sv.strategy("eqspec", as_published=True)
-    kept = {"model": False, "lookup": True}
-    for name, keeps in kept.items():
-        assert run(strategy, name, max_new_tokens=2).meta["keep_draft"] is keeps
-    own = sv.drafter("model")
-    assert run(strategy, own, max_new_tokens=2).meta["keep_draft"] is True
-    assert run("eqspec").meta["drafter_options"] == {"keep_cache": True}
+    assert run(strategy, max_new_tokens=2).meta["keep_draft"] is False
+    assert run("eqspec", max_new_tokens=2).meta["keep_draft"] is True
 
 
 @pytest.mark.parametrize(
@@ -281,11 +277,3 @@ def test_a_drafter_by_name_is_as_published_too_and_one_of_ones_own_is_not() -> N
 def test_options_are_checked(name: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         sv.strategy(name, **options)
-
-
-def test_the_drafters_option_is_checked() -> None:
-    with pytest.raises(ValueError, match=r"^keep_cache must be a bool, got 'no'; "):
-        sv.drafter("model", keep_cache="no")
-
-
-# ---- the table ----

@@ -13,7 +13,6 @@ import agreement
 import beside_openvino
 import biases
 import calibration
-import couplings
 import measure
 import moves
 import numpy as np
@@ -267,13 +266,6 @@ def test_each_way_to_move_is_timed():
     assert (table.filter(like="_ms") > 0).all(axis=None)
     one_slot = 2 * 48 * 4 * 2 * 14  # heads, depth, bytes, keys and values, layers
     assert table["mbytes"].tolist() == pytest.approx([6 * one_slot / 1e6, 12 * one_slot / 1e6])
-
-
-def test_exact_couplings_are_at_no_distance():
-    pair, run = make_pair("llama"), {"max_new_tokens": 6, "seed": 3}
-    typical = sv.SamplingParams(1.0, coupling="typical")
-    assert couplings.distance(pair, make_prompts(), sv.SamplingParams(1.0), **run) == 0
-    assert 0 < couplings.distance(pair, make_prompts(), typical, **run) < 1
 
 
 @pytest.mark.slow

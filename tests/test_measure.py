@@ -71,7 +71,7 @@ OPTIONS = [
     {},
     {"strategy": "exspec"},
     {"drafter": "lookup"},
-    {"drafter": sv.drafter("model", keep_cache=False)},
+    {"levers": sv.Levers(keep_draft=False)},
     {"strategy": "autoregressive"},
     {"levers": sv.Levers(state="inputs")},
 ]

@@ -225,7 +225,6 @@ def test_the_peak_is_what_is_always_there_and_the_hungriest_phase() -> None:
         "verify",
         "accept",
         "synchronise",
-        "growth",
     }
     assert peak_bytes(table) == when[ALWAYS] + when.drop(ALWAYS).max()
 

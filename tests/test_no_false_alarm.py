@@ -69,7 +69,7 @@ def configuration(seed: int) -> dict[str, Any]:
             top_p=pick.choice([None, None, 0.7, 0.95]),
             coupling=coupling,
         )
-    drafters = ["model", "model", "lookup", sv.drafter("model", keep_cache=False)]
+    drafters = ["model", "model", "lookup", "model"]
     if coupling != "rejection":
         drafters.append(sv.drafter("synthetic", rates=RATES))
     prompts = make_prompts()
@@ -89,6 +89,7 @@ def configuration(seed: int) -> dict[str, Any]:
         "sampling": sampling,
         "seed": pick.randint(0, 2**40),
         "deterministic": pick.random() < 0.1,
+        "levers": sv.Levers(keep_draft=pick.random() < 0.8),
     }
 
 

@@ -11,7 +11,9 @@ from transformers import PreTrainedModel
 
 import specviz as sv
 from specviz.engine.accept import check_finite, clip
+from specviz.engine.draft import Draft
 from specviz.engine.strategies import STRATEGIES
+from specviz.engine.trees import Walk
 
 VALID = [name for name, kind in STRATEGIES.items() if kind().promises]
 SAMPLINGS = {
@@ -192,11 +194,15 @@ def test_minus_infinity_rules_a_token_out():
 def test_positions_before_the_first_non_finite_one_are_counted(value, finite):
     logits = torch.zeros(2, 3, 5)
     logits[1, 1, 2] = value
-    finite_count, any_nonfinite = check_finite(logits, torch.zeros(2, 2, dtype=torch.long), None)
+    draft = Draft(torch.zeros(2, 2, dtype=torch.long))
+    finite_count, any_nonfinite = check_finite(logits, draft, None)
     assert finite_count.tolist() == [3, finite]
     assert any_nonfinite.tolist() == [False, finite < 3]
     logits[1, 1] = -math.inf
-    assert check_finite(logits, torch.zeros(2, 2, dtype=torch.long), None)[0].tolist() == [3, 1]
+    assert check_finite(logits, draft, None)[0].tolist() == [
+        3,
+        1,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -215,12 +221,10 @@ def test_a_row_ends_only_if_the_logits_that_it_needs_are_non_finite(
 ):
     """Non-finite logits after a rejected draft do not matter."""
     outcome = clip(
-        accepted=torch.tensor([accepted]),
-        emitted=torch.tensor([[11, 12, 13]]),
+        Walk(torch.tensor([accepted]), torch.tensor([[11, 12, 13]]), None),
         room=torch.tensor([9]),
         eos_token_ids=torch.tensor([5]),
-        finite=torch.tensor([finite]),
-        any_nonfinite=torch.tensor([finite < 3]),
+        finite=(torch.tensor([finite]), torch.tensor([finite < 3])),
     )
     assert outcome.gained.item() == gained
     assert outcome.finished.item() == finished

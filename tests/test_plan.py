@@ -40,7 +40,8 @@ RUNS = st.fixed_dictionaries(
         "num_draft_tokens": st.integers(1, 6),
         "max_new_tokens": st.integers(1, 20),
         "strategy": st.sampled_from(["inplace", "eqspec", "masking", "rollback", "autoregressive"]),
-        "drafter": st.sampled_from(["model", "lookup", sv.drafter("model", keep_cache=False)]),
+        "drafter": st.sampled_from(["model", "lookup"]),
+        "levers": st.sampled_from([None, sv.Levers(keep_draft=False)]),
     }
 )
 
@@ -63,8 +64,7 @@ def test_a_plan_never_exceeds_its_budget(
     assert peak_bytes(plan.parts) == plan.peak_bytes
     with pytest.raises(ValueError, match=f"budget must be at least .*{least} bytes"):
         sv.plan(least - 1, PAIR, prompts, **run)
-    drafter = plan.options["drafter"]
-    draft = PAIR.draft if getattr(drafter, "name", drafter) == "model" else None
+    draft = PAIR.draft if run["drafter"] == "model" else None
     if run["strategy"] == "autoregressive":
         draft = None
     modelled = memory(
@@ -78,7 +78,6 @@ def test_a_plan_never_exceeds_its_budget(
         batch_size=plan.options["batch_size"],
         num_draft_tokens=plan.options["num_draft_tokens"],
         levers=plan.options["levers"],
-        keeps_draft=getattr(drafter, "keep_cache", True),
     )
     beside = peak_bytes(modelled) - plan.weight_bytes
     assert plan.peak_bytes == pytest.approx(plan.weight_bytes + 1.02 * beside, abs=2)
@@ -94,6 +93,7 @@ def test_a_plan_never_exceeds_its_budget(
         "max_new_tokens": 5,
         "strategy": "masking",
         "drafter": "lookup",
+        "levers": None,
     },
     longest=35,
     spare=0.4375,
@@ -111,9 +111,8 @@ def test_no_run_takes_more_than_its_budget(run: dict[str, Any], longest: int, sp
 EQUAL = [[(7 * i + j) % 900 for j in range(60)] for i in range(6)]
 LEVERS = [
     {},
-    {"levers": sv.Levers(draft_window=32)},
     {"drafter": "lookup"},
-    {"drafter": sv.drafter("model", keep_cache=False)},
+    {"levers": sv.Levers(keep_draft=False)},
     {"strategy": "eqspec"},
     {"strategy": "masking"},
     {"strategy": "autoregressive"},
@@ -164,15 +163,13 @@ def test_k_v_that_is_not_kept_is_paid_for_in_reading() -> None:
     ceilings = Ceilings(((1e6, 1e10),), {"float32": ((1, 1e11),)}, launch_s=1e-6)
     roofline = Roofline(*named_pair("qwen3-8b/0.6b"), ceilings)
 
-    def speed(prompt: float = 200, keeps_draft: bool = True, **levers: int) -> float:
+    def speed(prompt: float = 200, **levers: Any) -> float:
         job = DecodingJob(8, prompt, 400, rates=(0.8, 0.6, 0.4))
         given = {"batch_size": 4, "num_draft_tokens": 3, "levers": sv.Levers(**levers)}
-        return tokens_per_s(roofline, job, keeps_draft=keeps_draft, **given)
+        return tokens_per_s(roofline, job, **given)
 
-    assert speed(keeps_draft=False) < speed(draft_window=64) < speed()
-    assert speed(draft_window=16) < speed(draft_window=64), "a small window is read more often"
-    assert speed(draft_window=1000) == speed(), "a window that holds all is never read again"
-    lost = [speed(prompt, keeps_draft=False) / speed(prompt) for prompt in (100, 400, 1600)]
+    assert speed(keep_draft=False) < speed()
+    lost = [speed(prompt, keep_draft=False) / speed(prompt) for prompt in (100, 400, 1600)]
     assert lost == sorted(lost, reverse=True), "the longer the text, the more is read again"
     assert speed(prefill_tokens=16) < speed(prefill_tokens=64) < speed()
 
@@ -190,11 +187,11 @@ def test_a_drafter_without_kv_reads_its_texts_again(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(LlamaModel, "forward", counted)
     found = {}
-    for keep_cache in (True, False):
+    for keep_draft in (True, False):
         read.clear()
-        drafter = sv.drafter("model", keep_cache=keep_cache)
-        result = generate(pair, make_long_prompts(30), drafter=drafter, max_new_tokens=6)
-        found[keep_cache] = result.tokens, sum(read)
+        levers = sv.Levers(keep_draft=keep_draft)
+        result = generate(pair, make_long_prompts(30), levers=levers, max_new_tokens=6)
+        found[keep_draft] = result.tokens, sum(read)
     assert found[True][0] == found[False][0]
     assert found[False][1] > 1.5 * found[True][1]
 
@@ -210,14 +207,9 @@ def test_decoding_without_drafts_fills_the_budget_of_a_draft_with_rows() -> None
 
 
 def test_levers_that_are_set_stay() -> None:
-    levers = sv.Levers(prefill_tokens=17, draft_window=40, accept_rows=3)
-    drafter = sv.drafter("model", keep_cache=False)
+    levers = sv.Levers(prefill_tokens=17, keep_draft=False, state="states")
     plan = sv.plan("1GB", PAIR, make_long_prompts(60), levers=levers)
-    chosen = plan.options["levers"]
-    assert (chosen.prefill_tokens, chosen.draft_window, chosen.accept_rows) == (17, 40, 3)
-    plan = sv.plan("1GB", PAIR, make_long_prompts(60), drafter=drafter)
-    assert plan.options["drafter"] == drafter
-    assert set(plan.table["draft_kv"]) == {"none"}
+    assert plan.options["levers"] == levers
 
 
 def test_k_is_chosen_by_rates_and_otherwise_stays_where_it_fits() -> None:
@@ -227,20 +219,6 @@ def test_k_is_chosen_by_rates_and_otherwise_stays_where_it_fits() -> None:
     assert poor.options["num_draft_tokens"] <= 2
     rich = sv.plan("1GB", PAIR, prompts, num_draft_tokens=6, rates=[0.999] * 6)
     assert rich.options["num_draft_tokens"] > poor.options["num_draft_tokens"]
-
-
-@pytest.mark.slow
-def test_half_precision_is_judged_in_parts_where_that_helps() -> None:
-    """With a large vocabulary, the float32 logits are the peak."""
-    pair = make_pair(torch.bfloat16, vocabulary=20_000)
-    prompts = make_long_prompts(8, 8)
-    run = {"batch_size": 8, "max_new_tokens": 4}
-    best = sv.plan("1GB", pair, prompts, **run)
-    tight = sv.plan(best.peak_bytes - best.weight_bytes // 100, pair, prompts, **run)
-    assert tight.options["levers"].accept_rows == 1
-    assert measured_bytes(pair, prompts, memory_budget=tight.budget_bytes, **run) <= (
-        tight.peak_bytes - tight.weight_bytes
-    )
 
 
 def test_a_plan_says_what_it_chose() -> None:

@@ -21,13 +21,13 @@ from test_tables import BUDGET, DEPTH, check_same_rounds, tiny
 from test_tables import table as tiny_table
 
 import specviz as sv
-from specviz.engine.accept import accept_greedy, check_finite
-from specviz.engine.chooser import Greedy
-from specviz.engine.drafters import Draft
+from specviz.engine.accept import check_finite
+from specviz.engine.draft import Draft
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.packing import find_packing, is_worth_packing
 from specviz.engine.probe import SLOTS, VERIFIED, can_pack, make_feed, token_ids
 from specviz.engine.rng import DRAFT, Noise
+from specviz.engine.sampling import Greedy, Places
 from specviz.engine.selectors import Selector
 from specviz.engine.state import State
 
@@ -159,23 +159,23 @@ def test_a_row_is_judged_as_it_would_be_with_fewer_drafts() -> None:
     ]
     for chooser in choosers:
         for draft_logits in (said, None):
-            accepted, emitted = chooser.accept(
-                drafts, draft_logits, finite, range(b), [5] * b, lengths
-            )
+            draft = Draft(drafts, draft_logits, lengths)
+            places = Places(torch.arange(b), torch.full((b,), 5))
+            accepted, emitted, _ = chooser.judge(draft, finite, places)
             for row, length in enumerate(lengths.tolist()):
                 one = slice(row, row + 1)
-                alone, tokens = chooser.accept(
-                    drafts[one, :length],
-                    None if draft_logits is None else draft_logits[one, :length],
+                own_logits = None if draft_logits is None else draft_logits[one, :length]
+                alone, tokens, _ = chooser.judge(
+                    Draft(drafts[one, :length], own_logits),
                     finite[one, : length + 1],
-                    [row],
-                    [5],
+                    Places(torch.tensor([row]), torch.tensor([5])),
                 )
                 count = int(alone)
                 assert accepted[row] == count
                 assert emitted[row, : count + 1].tolist() == tokens[0, : count + 1].tolist()
-    assert int(accept_greedy(drafts, finite, lengths * 0)[0].sum()) == 0
-    reached, any_nonfinite = check_finite(logits, drafts, None, lengths)
+    none = Greedy().judge(Draft(drafts, lengths=lengths * 0), finite, places)
+    assert int(none.accepted.sum()) == 0
+    reached, any_nonfinite = check_finite(logits, Draft(drafts, lengths=lengths), None)
     assert reached.tolist() == [k + 1] * b
     assert not any_nonfinite.any()
 
@@ -292,7 +292,7 @@ def test_no_row_waits_longer_than_it_may(embedded: sv.Pair) -> None:
         {"deterministic": True},
         {"strategy": sv.strategy("eqspec", bonus=False, shrink_to_budget=True)},
         {"strategy": sv.strategy("exspec", as_published=True)},
-        {"drafter": sv.drafter("model", keep_cache=False)},
+        {"levers": sv.Levers(keep_draft=False)},
     ],
 )
 def test_selectors_work_with_every_option(options: dict[str, Any]) -> None:

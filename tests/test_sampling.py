@@ -22,13 +22,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import specviz as sv
 from specviz.engine import sampling
-from specviz.engine.chooser import Chooser
-from specviz.engine.names import EXACT
-from specviz.engine.rejection import accept_drafts, draw, residual
+from specviz.engine.draft import Draft
+from specviz.engine.names import COUPLINGS
 from specviz.engine.rng import Noise, unit
+from specviz.engine.sampling import Chooser, Places, draw, residual
 from specviz.engine.strategies import STRATEGIES, Strategy
 
-each_coupling = pytest.mark.parametrize("coupling", EXACT)
+each_coupling = pytest.mark.parametrize("coupling", COUPLINGS)
 # A row's rounds depend on its neighbours under rollback alone.
 SAME_ROUNDS = ("masking", "eqspec", "exspec", "inplace", "repadding")
 SPECULATIVE = ("rollback", *SAME_ROUNDS)
@@ -201,7 +201,7 @@ def test_proposals_without_a_distribution_leave_it_as_it_is():
 
 
 def one_number_for_all(original: Any) -> Any:
-    return lambda self, request, index, count: original(self, request, index, count)[:, [0, 0, 0]]
+    return lambda self, *place: original(self, *place)[:, [0, 0, 0]]
 
 
 def one_noise_for_all_places(original: Any) -> Any:
@@ -510,17 +510,21 @@ class FixedNoise(Noise):
     def __init__(self, uniforms: Sequence[Any]):
         self.values = np.array(uniforms)
 
-    def uniforms(self, request: int, index: int, count: int) -> np.ndarray:
+    def uniforms(self, request: int, index: int, count: int, child: int = 0) -> np.ndarray:
         return self.values[request, index : index + count]
 
-    def gumbel(self, request: int, index: int, size: int) -> np.ndarray:
+    def gumbel(self, request: int, index: int, size: int, purpose: int = 1) -> np.ndarray:
         return self.values[request, index, :size]
 
 
 def make_chooser(coupling: str, noise: Noise, **options: Any) -> Chooser:
     chooser = sv.SamplingParams(coupling=coupling, **{"temperature": 1.0} | options).chooser(0)
-    chooser._noise = noise  # type: ignore[attr-defined]
+    chooser._random.noise = noise  # type: ignore[attr-defined]
     return chooser
+
+
+def at_start(rows: int) -> Places:
+    return Places(torch.arange(rows), torch.zeros(rows, dtype=torch.long))
 
 
 def softmax(logits: Sequence[float]) -> list[float]:
@@ -584,12 +588,9 @@ def test_rejection_agrees_with_plain_python(drawn):
     """Drafts with p = 0 or even q = 0 are among them, and p equal to q."""
     size, drafts, draft_logits, logits, uniforms = drawn
     B = len(drafts)
-    accepted, emitted = make_chooser("rejection", FixedNoise(uniforms)).accept(
-        torch.tensor(drafts, dtype=torch.long),
-        None if draft_logits is None else to_tensor(draft_logits, size),
-        to_tensor(logits, size),
-        range(B),
-        [0] * B,
+    said = None if draft_logits is None else to_tensor(draft_logits, size)
+    accepted, emitted, _ = make_chooser("rejection", FixedNoise(uniforms)).judge(
+        Draft(torch.tensor(drafts, dtype=torch.long), said), to_tensor(logits, size), at_start(B)
     )
     assert emitted.dtype == accepted.dtype == torch.int64
     assert emitted.shape == (B, len(logits[0]))
@@ -607,7 +608,7 @@ def test_each_row_draws_its_bonus_where_its_own_drafts_end() -> None:
     logits = 100.0 * torch.nn.functional.one_hot(torch.tensor([[1, 2, 3], [4, 5, 6]]), 7)
     chooser = make_chooser("rejection", FixedNoise([[[0.5] * 3] * 3] * 2))
     drafts = torch.tensor([[1, 2], [0, 0]])
-    accepted, emitted = chooser.accept(drafts, None, logits, range(2), [0, 0])
+    accepted, emitted, _ = chooser.judge(Draft(drafts), logits, at_start(2))
     assert accepted.tolist() == [2, 0]
     assert (emitted[0].tolist(), int(emitted[1, 0])) == ([1, 2, 3], 4)
 
@@ -618,8 +619,8 @@ def test_gumbel_agrees_with_plain_python(drawn):
     B, width = len(drafts), len(logits[0])
     noise = np.random.default_rng(size).gumbel(size=(B, width, size))
     chooser = make_chooser("gumbel", FixedNoise(noise))
-    accepted, emitted = chooser.accept(
-        torch.tensor(drafts, dtype=torch.long), None, to_tensor(logits, size), range(B), [0] * B
+    accepted, emitted, _ = chooser.judge(
+        Draft(torch.tensor(drafts, dtype=torch.long)), to_tensor(logits, size), at_start(B)
     )
     for i in range(B):
         said = [
@@ -642,7 +643,7 @@ def test_gumbel_draws_each_noise_once_and_keeps_no_more_than_a_round(monkeypatch
     pair, params = make_pair("llama"), sv.SamplingParams(1.0, coupling="gumbel")
     run = {"num_draft_tokens": 3, "batch_size": 2, "max_new_tokens": 16, "sampling": params}
     for event in sv.decode(pair, make_prompts()[:4], **run):
-        assert len(event.state.chooser._drawn) <= 2 * 2 * 4  # type: ignore[attr-defined]
+        assert len(event.state.chooser._random._drawn) <= 2 * 2 * 4  # type: ignore[attr-defined]
     assert len(asked) == len(set(asked)) > 0
 
 
@@ -665,17 +666,17 @@ def test_acceptance_is_what_the_total_variation_allows(distance):
         .item()
     )  # 1 - TV
     share = {}
-    for coupling in EXACT:
+    for coupling in COUPLINGS:
         chooser = sv.SamplingParams(1.0, coupling=coupling).chooser(1)
-        copies = range(tries), [4] * tries
-        drafts = chooser.draft(draft_logits[:, 0].expand(tries, -1), *copies)
-        said = draft_logits.expand(tries, -1, -1), logits.expand(tries, -1, -1)
-        accepted, _ = chooser.accept(drafts[:, None], *said, *copies)
-        share[coupling] = accepted.double().mean().item()
+        copies = Places(torch.arange(tries), torch.full((tries,), 4))
+        drafts = chooser.draft(draft_logits[:, 0].expand(tries, -1), copies)
+        draft = Draft(drafts[:, None], draft_logits.expand(tries, -1, -1))
+        walk = chooser.judge(draft, logits.expand(tries, -1, -1), copies)
+        share[coupling] = walk.accepted.double().mean().item()
     assert share["rejection"] == pytest.approx(overlap, abs=0.025)
     assert overlap / (2 - overlap) - 0.025 < share["gumbel"] < overlap + 0.025
     if distance == 0:
-        assert share == dict.fromkeys(EXACT, 1.0)
+        assert share == dict.fromkeys(COUPLINGS, 1.0)
 
 
 @pytest.mark.slow
@@ -748,10 +749,9 @@ def test_draws_are_by_inverse_cdf(weights: list[int], u: float) -> None:
 
 
 def test_a_draft_is_accepted_where_u_q_is_below_p() -> None:
-    p, q = (
-        torch.tensor([[[0.2, 0.8], [0.2, 0.8], [0.5, 0.5]]]).double(),
-        torch.tensor([[[0.4, 0.6], [0.4, 0.6]]]).double(),
-    )
-    drafts = torch.tensor([[0, 1]])
+    p = torch.tensor([[[0.2, 0.8], [0.2, 0.8], [0.5, 0.5]]]).log()
+    q = torch.tensor([[[0.4, 0.6], [0.4, 0.6]]]).log()
+    draft = Draft(torch.tensor([[0, 1]]), q)
     for u, expected in (([0.49, 0.9], 2), ([0.51, 0.9], 0), ([0.49, 0.999], 2)):
-        assert accept_drafts(drafts, p, q, torch.tensor([u]).double()).tolist() == [expected]
+        chooser = make_chooser("rejection", FixedNoise([[[0.5, each, 0.5] for each in [*u, 0.5]]]))
+        assert chooser.judge(draft, p, at_start(1)).accepted.tolist() == [expected]

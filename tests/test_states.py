@@ -180,8 +180,8 @@ def test_layers_that_ask_for_places_or_keep_states_themselves(name: str, strateg
     [
         {"num_draft_tokens": 12, "strategy": "exspec"},
         {"drafter": "lookup"},
-        {"levers": sv.Levers(prefill_tokens=4, slab_block=16)},
-        {"drafter": sv.drafter("model", keep_cache=False), "strategy": "exspec"},
+        {"levers": sv.Levers(prefill_tokens=4)},
+        {"levers": sv.Levers(keep_draft=False), "strategy": "exspec"},
         {"selector": "tetris"},
         {"num_draft_tokens": "auto"},
         {"strategy": "autoregressive"},
@@ -279,7 +279,6 @@ def test_a_state_that_is_gone_is_not_read() -> None:
         ({"deterministic": True}, "deterministic=True fills rows up"),
         ({"compile": True}, "compile=True compiles forwards"),
         ({"lanes": 2, "batch_size": 4}, "lanes=2 runs a model in two threads"),
-        ({"levers": sv.Levers(draft_window=64)}, "draft_window lets the draft read"),
         ({"graphs": True}, "graphs=True, but "),
     ],
     ids=str,

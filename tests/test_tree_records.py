@@ -59,7 +59,7 @@ GROWN = {
     "tree": (sv.drafter("tree", depth=4, width=3, children=3), 6),
     # Of 8 drafts that are read 3 are proposed: slots beyond those of the proposals count.
     "few of many": (sv.drafter("tree", depth=3, width=4, children=3), 3),
-    "read again": (sv.drafter("tree", depth=3, width=4, children=2, keep_cache=False), 6),
+    "read again": (sv.drafter("tree", depth=3, width=4, children=2), 6),
     "static tree": (sv.drafter("static_tree"), 6),
 }
 
@@ -73,7 +73,7 @@ def test_both_models_said_of_a_draft_what_they_say_of_its_branch(strategy: str, 
     prompts = make_prompts()[:6]
     trace = generate(
         pair, prompts, strategy=strategy, drafter=drafter, num_draft_tokens=k, batch_size=3,
-        max_new_tokens=6, record=True,
+        max_new_tokens=6, record=True, levers=sv.Levers(keep_draft=name != "read again"),
     ).trace  # fmt: skip
     assert trace is not None
     rows = trace.rows

@@ -198,11 +198,11 @@ def test_copies_of_a_prompt_stay_one_group(drafter: Any) -> None:
 
 
 @cache
-def in_double(strategy: Strategy | str, drafter: Any) -> Trace:
+def in_double(strategy: Strategy | str, drafter: Any, keep: bool = True) -> Trace:
     """A run without near ties, so that what is drafted depends on right K/V alone."""
     trace = generate(
         confident(torch.float64), make_prompts(), strategy=strategy, drafter=drafter,
-        batch_size=3, max_new_tokens=TOKENS, record=True,
+        batch_size=3, max_new_tokens=TOKENS, record=True, levers=sv.Levers(keep_draft=keep),
     ).trace  # fmt: skip
     assert trace is not None
     return trace
@@ -216,7 +216,7 @@ def test_the_draft_reads_what_it_would_read_anew(strategy: str, name: str) -> No
     """It proposes the same trees with the same q in all rounds, and as many are accepted."""
     options = {"depth": 4, "width": 3, "children": 3} if name == "wide tree" else {}
     kept, anew = (
-        in_double(strategy, sv.drafter(name.split()[-1], keep_cache=keep, **options)).rows
+        in_double(strategy, sv.drafter(name.split()[-1], **options), keep).rows
         for keep in (True, False)
     )
     for column in ("round", "row", "request", "length", "drafts", "parents", "accepted", "gained"):
@@ -230,7 +230,7 @@ def test_the_draft_reads_what_it_would_read_anew(strategy: str, name: str) -> No
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("strategy", ["inplace", "masking"])
 def test_drafts_that_a_draft_model_has_not_kept_are_read_again(strategy: str) -> None:
-    right = in_double(strategy, sv.drafter("tree", keep_cache=False)).rows
+    right = in_double(strategy, sv.drafter("tree"), keep=False).rows
     found = in_double(strategy, Forgetful()).rows
     assert np.array_equal(found["drafts"], right["drafts"])
     np.testing.assert_allclose(found["draft_logprob"], right["draft_logprob"], atol=1e-5)

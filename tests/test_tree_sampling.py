@@ -27,7 +27,8 @@ from test_sampling import COPIES, NEW_TOKENS, PROMPT, WARM, chi_square, make_tin
 
 import specviz as sv
 from specviz.engine.rng import CHILDREN, Noise
-from specviz.engine.trees.rejection import without_repeats
+from specviz.engine.sampling import Places
+from specviz.engine.trees import without_repeats
 
 
 @pytest.mark.sweep(4)
@@ -114,12 +115,16 @@ def test_likeliest_children_that_are_judged_by_q_fail_by_far() -> None:
     assert statistic > 3 * limit
 
 
+def places_of(rows: int) -> Places:
+    return Places(torch.arange(rows), torch.full((rows,), 4))
+
+
 def test_children_are_drawn_without_replacement() -> None:
     """Ordered pairs of 20,000 draws, each within six standard errors: odds below 4e-8 in all."""
     tries, q = 20_000, np.array([0.5, 0.25, 0.15, 0.1])
     chooser: Any = sv.SamplingParams(1.0).chooser(5)
     logits = torch.tensor(np.log(q)).float().expand(tries, 1, V)
-    drawn = chooser.draw_children(logits, range(tries), [4] * tries, 2)[:, 0]
+    drawn = chooser.draw_children(logits, places_of(tries), 2)[:, 0]
     for pair in itertools.permutations(range(V), 2):
         share = (drawn == torch.tensor(pair)).all(1).double().mean().item()
         wanted = chance_of(pair, q)
@@ -131,7 +136,9 @@ def test_children_are_drawn_independently() -> None:
     tries, q = 20_000, np.array([0.5, 0.25, 0.15, 0.1])
     chooser: Any = sv.SamplingParams(1.0).chooser(5)
     logits = torch.tensor(np.log(q)).float().expand(tries, 1, V)
-    drawn = chooser.draw_independently(logits, range(tries), [4] * tries, 2)[:, 0]
+    drawn = chooser.draw_independently(
+        logits, Places(torch.arange(tries), torch.full((tries,), 4)), 2
+    )[:, 0]
     for pair in itertools.product(range(V), repeat=2):
         share = (drawn == torch.tensor(pair)).all(1).double().mean().item()
         wanted = q[list(pair)].prod()

@@ -16,18 +16,17 @@ from test_selectors import stand_in
 
 import specviz as sv
 from specviz.engine.drafters import Draft
-from specviz.engine.drafters.calibration import EMBEDDED, calibrate, require_calibration
 from specviz.engine.kv import cache
-from specviz.engine.sampling import SamplingParams
-from specviz.engine.selectors import Tetris, Threshold
-from specviz.engine.selectors.tetris import (
+from specviz.engine.sampling import Places, SamplingParams
+from specviz.engine.selectors import (
     SCORES,
+    Tetris,
+    Threshold,
     largest,
-    score_branches,
     score_drafts,
     score_round,
 )
-from specviz.engine.trees.shape import find_tree
+from specviz.engine.trees import find_tree
 from specviz.record.schema import MODELS, PHASES
 
 VALID = ("rollback", "masking", "eqspec", "exspec", "inplace")
@@ -54,7 +53,7 @@ def test_trees_over_the_batch_leave_the_text_alone(
     monkeypatch.setattr(cache, "is_worth_packing", lambda feed: True)
     pair = make_pair("llama")
     drafters = (
-        sv.drafter("tree", depth=3, width=3, children=3, calibration=[(1.0, 1.1), (0.3, 1.3)]),
+        sv.drafter("tree", depth=3, width=3, children=3),
         sv.drafter("static_tree"),
     )
     for drafter in drafters:
@@ -135,7 +134,7 @@ def random_trees(seed: int, rows: int, count: int, size: int = 7) -> tuple[torch
 def test_a_draft_of_a_tree_is_scored_along_its_branch(kind: str) -> None:
     for seed in range(5):
         log_q, tokens, parents = random_trees(seed, 3, 6)
-        found = score_branches(log_q, tokens, find_tree(parents), kind)
+        found = score_drafts(log_q, tokens, kind, find_tree(parents))
         expected = torch.tensor(brute_force_scores(log_q, tokens, parents, kind))
         assert torch.allclose(found, expected, atol=1e-5)
 
@@ -145,14 +144,14 @@ def test_a_chain_is_scored_as_the_tree_that_it_is() -> None:
     tokens = torch.randint(0, 9, (4, 5), generator=torch.Generator().manual_seed(1))
     chain = find_tree((torch.arange(5) - 1).expand(4, -1))
     for kind in SCORES:
-        as_tree = score_branches(log_q, tokens, chain, kind)
+        as_tree = score_drafts(log_q, tokens, kind, chain)
         assert torch.allclose(as_tree, score_drafts(log_q, tokens, kind), atol=1e-5)
 
 
 def test_a_token_that_is_ruled_out_makes_no_other_branch_nan() -> None:
     log_q = torch.tensor([[[0.0, -math.inf], [0.0, -math.inf]]])
     tokens, parents = torch.tensor([[0, 1]]), torch.tensor([[-1, -1]])
-    scores = score_branches(log_q, tokens, find_tree(parents), "chosen")
+    scores = score_drafts(log_q, tokens, "chosen", find_tree(parents))
     assert scores.tolist() == [[0.0, -math.inf]]
 
 
@@ -163,7 +162,7 @@ def test_the_verified_drafts_are_the_best_trees_of_brute_force(
 ) -> None:
     """Of drafts in the order of their scores, the best sets that hold each draft's parent."""
     log_q, tokens, parents = random_trees(seed, rows, count)
-    scores = score_branches(log_q, tokens, find_tree(parents), "chosen")
+    scores = score_drafts(log_q, tokens, "chosen", find_tree(parents))
     order = scores.argsort(dim=1, descending=True, stable=True)
     ranks = order.argsort(1)
     ordered = parents.gather(1, order)
@@ -195,7 +194,7 @@ def test_the_verified_drafts_are_the_best_trees_of_brute_force(
 def test_a_fixed_tree_gives_scores_that_never_rise_along_a_row() -> None:
     """Its order is not that of its chances, so a draft is worth no more than those before it."""
     log_q, tokens, parents = random_trees(3, 4, 6)
-    by_branch = score_branches(log_q, tokens, find_tree(parents), "chosen")
+    by_branch = score_drafts(log_q, tokens, "chosen", find_tree(parents))
     assert (by_branch.diff(dim=1) > 0).any()
     draft = Draft(tokens, log_q, parents=parents)
     scores = score_round(stand_in([9] * 4, [3] * 4), draft, "chosen")
@@ -294,7 +293,7 @@ def distance(seed: int, score: str, judge: str) -> float:
             given_texts = [q[row][()], q[row][()], q[row][tokens[0],]]
             log_q[row] = torch.from_numpy(np.log(np.stack(given_texts)))
         tree = find_tree(parents)
-        scores = score_branches(log_q, torch.tensor([mine, other]), tree, score).cummin(1).values
+        scores = score_drafts(log_q, torch.tensor([mine, other]), score, tree).cummin(1)[0]
         length = int(largest(scores, usable, 3)[0])
         for text, share in emitted(p, q[0], mine, length, judge).items():
             found[text] = found.get(text, 0.0) + chance * others * float(share)
@@ -326,7 +325,7 @@ def first_tokens(paths: Any, judged_by: str, threshold: float, rows: int) -> np.
     rng = np.random.default_rng(2)
     p, q = conditional(rng), conditional(rng)
     chooser = SamplingParams(1.0).chooser(0)
-    requests, indices = list(range(rows)), [5] * rows
+    requests = torch.arange(rows)
     numbers = {path: j for j, path in enumerate(paths)}
     parents = torch.tensor([numbers.get(path[:-1], -1) for path in paths]).expand(rows, -1)
     tokens = torch.zeros(rows, len(paths), dtype=torch.long)
@@ -335,8 +334,8 @@ def first_tokens(paths: Any, judged_by: str, threshold: float, rows: int) -> np.
         parent = numbers.get(path[:-1], -1)
         before = [()] * rows if parent < 0 else texts_of(tokens, paths, parent)
         logits[:, j] = torch.from_numpy(np.log(np.stack([known(q, text) for text in before])))
-        at = [index + len(path) - 1 for index in indices]
-        drawn = chooser.draw_children(logits[:, j : j + 1], requests, at, path[-1] + 1)
+        places = Places(requests, torch.full((rows,), 5 + len(path) - 1))
+        drawn = chooser.draw_children(logits[:, j : j + 1], places, path[-1] + 1)
         tokens[:, j] = drawn[:, 0, -1]
     draft = Draft(tokens, logits, parents=parents, judged_by=judged_by)
     state: Any = stand_in([9] * rows, [3] * rows, chooser)
@@ -346,9 +345,7 @@ def first_tokens(paths: Any, judged_by: str, threshold: float, rows: int) -> np.
     for j in range(len(paths)):
         before = texts_of(tokens, paths, j)
         target[:, j + 1] = torch.from_numpy(np.log(np.stack([known(p, text) for text in before])))
-    walk = chooser.accept_tree(
-        tokens, find_tree(parents), logits, target, requests, indices, chosen.lengths, judged_by
-    )
+    walk = chooser.judge(chosen, target, Places(requests, torch.full((rows,), 5)))
     # A row that writes one token goes on as the target does.
     counts = np.zeros((V, V))
     for row in range(rows):
@@ -441,73 +438,6 @@ def test_drawn_trees_in_levels_take_a_selector_that_reads_no_draft() -> None:
             selector=sv.selector("tetris", score=score), sampling=REJECTION, max_new_tokens=8,
         )  # fmt: skip
         assert result.meta["valid"] is True
-
-
-# ---- calibration ----
-
-
-def test_a_calibration_is_a_logistic_curve_of_each_rank() -> None:
-    q = torch.tensor([0.7, 0.2, 0.05], dtype=torch.float64)
-    curves = ((1.5, 1.2), (-0.5, 0.8))
-
-    def chance(q: float, rank: int) -> float:
-        intercept, slope = curves[min(rank, 1)]
-        return 1 / (1 + math.exp(-intercept - slope * math.log(q / (1 - q))))
-
-    found = calibrate(q.log(), curves).exp().tolist()
-    assert found == pytest.approx([chance(each, rank) for rank, each in enumerate(q.tolist())])
-    ends = calibrate(torch.tensor([0.0, -math.inf]), curves)
-    assert ends.tolist() == [0.0, -math.inf], "what is certain stays so"
-    assert calibrate(torch.tensor([0.5]).log(), ((0.0, 1.0),)).exp().item() == pytest.approx(0.5)
-
-
-def test_calibrated_scores_never_rise_along_a_branch() -> None:
-    drafter = sv.drafter("tree", depth=4, width=2, children=3, calibration="embedded")
-    trace = generate(
-        make_pair("llama"), make_prompts(), drafter=drafter, num_draft_tokens=8, record=True,
-        max_new_tokens=12,
-    ).trace  # fmt: skip
-    assert trace is not None
-    scores, parents = trace.rows["scores"], trace.rows["parents"]
-    assert np.isfinite(scores).all()
-    assert (np.diff(scores, axis=1) <= 0).all()
-    of_parent = np.take_along_axis(scores, parents.clip(min=0), 1)
-    assert (scores <= np.where(parents < 0, 0.0, of_parent)).all()
-
-
-def test_a_calibration_changes_which_drafts_are_grown() -> None:
-    """An unlikely first rank, by the curves, lets the second one be expanded."""
-    run: dict[str, Any] = {"num_draft_tokens": 4, "record": True, "max_new_tokens": 12}
-    pair, prompts = make_pair("llama"), make_prompts()
-    plain = generate(pair, prompts, drafter="tree", **run)
-    contrary = sv.drafter("tree", calibration=[(-5.0, 1.0), (5.0, 1.0)])
-    other = generate(pair, prompts, drafter=contrary, **run)
-    assert other.tokens == plain.tokens == generate_one_by_one(max_new_tokens=12)
-    assert plain.trace is not None
-    assert other.trace is not None
-    assert other.trace.rows["accepted"].mean() < plain.trace.rows["accepted"].mean()
-    assert other.trace.meta["drafter_options"]["calibration"] == [[-5.0, 1.0], [5.0, 1.0]]
-
-
-def test_the_embedded_pairs_calibration_says_more_of_rank_one() -> None:
-    curves = require_calibration("embedded")
-    assert curves is not None
-    assert EMBEDDED.with_suffix(".json").exists()
-    likely = torch.tensor([[0.6, 0.2, 0.1, 0.05]]).log()
-    chances = calibrate(likely, curves).exp()[0].tolist()
-    assert chances[0] > 0.6
-    assert chances == sorted(chances, reverse=True)
-    assert chances[2] < 0.1
-
-
-@pytest.mark.parametrize(
-    "value", ["other", [], [(1.0,)], [(1.0, 0.0)], [(1.0, -1.0)], [(math.nan, 1.0)], 3, ["ab"]]
-)
-def test_a_calibration_that_cannot_be_is_refused(value: Any) -> None:
-    with pytest.raises(
-        ValueError, match=r"calibration(='other' is unknown| must be .*, got .*); (pass|choose)"
-    ):
-        sv.drafter("tree", calibration=value)
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -1,5 +1,6 @@
 """Token trees: shape and acceptance, against plain loops."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,17 @@ from torch import Tensor
 from tree_drafters import SHAPES, random_parents
 
 import specviz as sv
-from specviz.engine.chooser import Greedy, best_tokens
+from specviz.engine.draft import Draft
 from specviz.engine.names import COUPLINGS
-from specviz.engine.trees.rejection import judge_children, sibling_ranks
-from specviz.engine.trees.shape import Tree, find_tree
-from specviz.engine.trees.walk import columns_of, follow
+from specviz.engine.sampling import Greedy, Places, best_tokens
+from specviz.engine.trees import (
+    Tree,
+    columns_of,
+    find_tree,
+    follow_choices,
+    judge_children,
+    sibling_ranks,
+)
 
 V = 5
 seeds = st.integers(0, 2**30)
@@ -100,7 +107,7 @@ def test_following_the_target_agrees_with_a_plain_loop(
     drafts, tree, lengths, generator = drawn_trees(seed, small(n, shape), shape)
     n = drafts.shape[1]
     choice = torch.tensor(generator.integers(0, V, (4, n + 1)))
-    walk = follow(drafts, tree, choice, lengths if partial else None)
+    walk = follow_choices(drafts, tree, choice, lengths if partial else None)
     for i in range(4):
         judged = int(lengths[i]) if partial else n
         parents, tokens = tree.parents[i].tolist(), drafts[i].tolist()
@@ -176,12 +183,14 @@ def test_a_chain_is_judged_as_a_tree_as_it_is_as_a_chain(chooser: str, partial: 
     drafts[::2] = said[::2].argmax(-1)
     lengths = torch.randint(0, n + 1, (b,), generator=generator) if partial else None
     made = Greedy() if chooser == "greedy" else sv.SamplingParams(1.0, coupling=chooser).chooser(3)
-    tree = find_tree((torch.arange(n) - 1).expand(b, n))
+    parents = (torch.arange(n) - 1).expand(b, n)
+    places = Places(torch.arange(b), torch.full((b,), 5))
     seen = set()
     for draft_logits in (said, None):
-        given_ = (draft_logits, logits, range(b), [5] * b, lengths)
-        accepted, emitted = made.accept(drafts, *given_)
-        walk = made.accept_tree(drafts, tree, *given_, judged_by="rest")
+        chain = Draft(drafts, draft_logits, lengths)
+        accepted, emitted, _ = made.judge(chain, logits, places)
+        walk = made.judge(replace(chain, parents=parents, judged_by="rest"), logits, places)
+        assert walk.path is not None
         assert torch.equal(walk.accepted, accepted)
         for i, a in enumerate(accepted.tolist()):
             assert walk.emitted[i, : a + 1].tolist() == emitted[i, : a + 1].tolist()

@@ -71,11 +71,11 @@ TABLES: dict[str, dict[str, Any]] = {
     },
     "trees-speed": {
         "grid": Grid(
-            ("autoregressive", "inplace", f"{TETRIS}2", f"{TETRIS}2+capacity=best"),
+            ("autoregressive", "inplace", f"{TETRIS}2"),
             (1, 8),
             (4, 8),
             (48,),
-            drafters=("model", "tree:depth=8,width=3,children=3,calibration=embedded"),
+            drafters=("model", "tree:depth=8,width=3,children=3"),
             dtypes=("float32",),
             repetitions=2,
         ),

@@ -1,21 +1,50 @@
-"""How often the target takes a draft, by its rank and its q: curves that the drafter `tree` takes.
+"""How often the target takes a draft, by its rank and its q: a logistic curve for each rank.
 
-They are in specviz/engine/drafters, and the drafter knows them by the name "embedded".
+A draft model may say too little of its likeliest token and too much of the others. Where drafts of
+several ranks compete, that costs acceptance; `CalibratedTree` grows trees by the curves.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from measure import FIGURES, Measured, command, measured_on
+import torch
+from measure import Measured, command, measured_on
 from replay import Drafts, draft_everywhere
 from scipy.optimize import minimize
 
 import specviz as sv
-from specviz.engine.drafters.calibration import Curves
 from specviz.engine.drafters.tree import TreeDrafter
 from specviz.record.schema import Array
 
 RANKS = 4
+Curves = tuple[tuple[float, float], ...]  # (intercept, slope) of each rank
 MOST_LOGIT = 30.0  # beyond, q is 0 or 1 in float32
+
+
+@dataclass(frozen=True)
+class CalibratedTree(TreeDrafter):
+    """A tree that takes the drafts that are likeliest by the curves, not by q itself."""
+
+    curves: Curves = ()
+
+    def log_chances(self, log_q: torch.Tensor) -> torch.Tensor:
+        return calibrate(log_q, self.curves)
+
+
+def calibrate(log_q: torch.Tensor, curves: Curves) -> torch.Tensor:
+    """Return log chances (..., C) of the C likeliest drafts of a node, of which log_q (..., C).
+
+    The chance is sigmoid(intercept + slope * logit(q)). Ranks without a curve of their own have
+    that of the last.
+    """
+    chances = []
+    for rank in range(log_q.shape[-1]):
+        intercept, slope = curves[min(rank, len(curves) - 1)]
+        here = log_q[..., rank]
+        logit = here - torch.log(-torch.expm1(here))
+        chances.append(torch.nn.functional.logsigmoid(intercept + slope * logit))
+    return torch.stack(chances, -1)
 
 
 def calibration(limit: int | None = None) -> Measured:
@@ -88,5 +117,4 @@ def log_loss(logits: Array, right: Array) -> Array:
 
 
 if __name__ == "__main__":
-    folder = FIGURES.parent / "specviz" / "engine" / "drafters"
-    command(calibration, {"calibration": {}}, {"limit": 6}, folder)
+    command(calibration, {"calibration": {}}, {"limit": 6})

@@ -20,14 +20,14 @@ LOSSES: dict[str, tuple[dict[str, Any], ...]] = {
         {"refill": False},
         {"bonus": False},
         {"shrink_to_budget": True},
-        {"keep_cache": False},
+        {"keep_draft": False},
         {"as_published": True},
     ),
     "exspec": (
         {},
         {"bonus": False},
         {"shrink_to_budget": True},
-        {"keep_cache": False},
+        {"keep_draft": False},
         {"drop_cache": True},
         {"group_by": "padded"},
         {"as_published": True},
@@ -76,13 +76,9 @@ def losses(batch_sizes: Sequence[int], limit: int, repetitions: int) -> Measured
 def options(name: str, loss: dict[str, Any], batch_size: int) -> dict[str, Any]:
     """Return the options of `generate` for a strategy with a loss."""
     given = {"window": max(WINDOW, batch_size)} if name == "exspec" else {}
-    if "keep_cache" in loss:  # an option of the drafter
-        drafter = sv.drafter("model", **loss)
-    else:
-        drafter = "model"
-        given |= loss
-    strategy = sv.strategy(name, **given)
-    return {"strategy": strategy, "drafter": drafter, "batch_size": batch_size}
+    levers = sv.Levers(**loss) if "keep_draft" in loss else None
+    strategy = sv.strategy(name, **given, **({} if levers else loss))
+    return {"strategy": strategy, "levers": levers, "batch_size": batch_size}
 
 
 def counts(result: sv.Result, alone: sv.Result) -> dict[str, object]:

@@ -16,8 +16,7 @@ from scipy.stats import bootstrap
 
 import specviz as sv
 from specviz.engine.drafters import Draft, Drafter
-from specviz.engine.selectors import Selector
-from specviz.engine.selectors.tetris import score_round
+from specviz.engine.selectors import Selector, score_round
 from specviz.engine.state import State
 from specviz.record.schema import Array
 from specviz.scheduling.selection import largest

@@ -134,7 +134,6 @@ def couplings() -> str:
         "temperature": "{temperature}",
         "coupling": "{coupling}",
         "mean acceptance length": span("mean_acceptance_length"),
-        "total variation distance": "{total_variation:.3g}",
     }
     return listed(read("couplings"), columns)
 

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from calibration import fit_curves, halves
+from calibration import CalibratedTree, calibrate, fit_curves, halves
 from measure import Measured, command, measured_on
 from replay import MOST_NODES, Drafts, draft_everywhere, interval, replay, resampled
 
 import specviz as sv
-from specviz.engine.drafters.calibration import calibrate
 from specviz.engine.drafters.model import ModelDrafter
 from specviz.engine.drafters.tree import TreeDrafter
 from specviz.record.schema import MODELS, Array
@@ -94,7 +93,7 @@ def contend(
             # The others stay in the list: what is sampled depends on a prompt's place in it.
             budgets = np.ones(len(prompts), int)
             budgets[half] = max_new_tokens
-            drafter = TreeDrafter(*growth, calibration=fitted)
+            drafter = CalibratedTree(*growth, curves=fitted)
             parts.append(grown(drafter, max_new_tokens=budgets.tolist()).texts(half))
         tables = {False: raw, True: join_halves(parts)}
         for calibrated, over_batch in product(tables, (False, True)):

@@ -15,10 +15,8 @@ _PAIR = "qwen3-8b/0.6b"
 _SIZES: dict[str, Any] = {"dtype": "bfloat16", "prompt_tokens": 512, "max_new_tokens": 256}
 _LEVERS: dict[str, dict[str, Any]] = {
     "K": {"num_draft_tokens": 1},
-    "logits": {"levers": Levers(draft_logits=False)},
-    "accept": {"levers": Levers(accept_rows=1)},
     "chunks": {"levers": Levers(prefill_tokens=2048)},
-    "window": {"levers": Levers(draft_window=256)},
+    "draft": {"levers": Levers(keep_draft=False)},
 }
 # The conversation of the notebook: tokens of the prompt, of the reply, and of the next message.
 _PROMPT = 40
@@ -42,8 +40,8 @@ def lever(answer: Any) -> str:
         )
     if answer != best:
         raise WrongAnswerError(
-            f"that lever frees {mine:.2f} GB, and one of the others more; look for the part that "
-            "every row holds for each of its tokens"
+            f"that lever frees {mine:.2f} GB, and one of the others more; the draft's K/V is there "
+            "again, for all rows at once, while a round drafts"
         )
     return f"it frees {mine:.2f} GB, and K = 1 frees {freed['K'] / 1e9:.2f} GB"
 

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from checks.base import Answer, WrongAnswerError, ask, exercise, expect, rounded
-from specviz.engine.trees.rejection import judge_children
-from specviz.engine.trees.shape import find_tree
+from specviz.engine.trees import find_tree, judge_children
 from specviz.record.schema import Array
 
 # The tree of the notebook: d1 and d2 follow the pending token, and so on.

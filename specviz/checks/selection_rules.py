@@ -156,8 +156,6 @@ def _scores_are_chances(rows: Rows, options: Mapping[str, Any], *, summed: bool)
     is_logged = bool(np.nan_to_num(logprob).any())
     if options.get("score") != "chosen" or not (is_greedy and is_logged):
         return
-    if (rows.trace.meta.get("drafter_options") or {}).get("calibration"):
-        return  # chances are not log-probabilities then
     of_chain = logprob.cumsum(axis=1) if summed else logprob
     due = of_chain
     if rows.branches.may_branch.any():

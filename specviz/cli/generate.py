@@ -56,8 +56,7 @@ def generate(
         temperature: sample at this temperature (greedy).
         top_k: sample from the k most likely tokens.
         top_p: sample from the most likely tokens that reach this probability together.
-        coupling: how drafts are accepted when sampling: rejection (the default), gumbel, or
-            typical, which changes the distribution.
+        coupling: how drafts are accepted when sampling: rejection (the default) or gumbel.
         seed: of all sampling.
         deterministic: run all forwards at one shape, so that no text depends on the batch.
         graphs: capture the phases of a round as CUDA graphs where possible.

@@ -59,7 +59,6 @@ def list_parts(
     max_new_tokens: int,
     requests: int | None = None,
     levers: Levers | None = None,
-    keeps_draft: bool = True,
 ) -> list[Part]:
     """Return what a run holds, as lines (part, when, bytes).
 
@@ -72,8 +71,6 @@ def list_parts(
         prompt_tokens, max_new_tokens: of the longest prompt, and the largest budget.
         requests: how many prompts there are; None for so many that the rows never run out.
         levers: those of the run.
-        keeps_draft: whether the draft model's K/V is kept between rounds; see `keep_cache` of the
-            drafters.
 
     Weights, K/V and logits are exact. The workspace of a forward is computed for one layer at a
     time with its usual intermediate values, and for rows that may all realign at once. What
@@ -100,7 +97,6 @@ def list_parts(
         rows=rows,
         slots=slots,
         levers=levers or NONE,
-        keeps_draft=keeps_draft,
         refills=most > rows,
         reach=slots - k - 1 if ends_later else prompt_tokens,
     )
@@ -154,7 +150,6 @@ class _Run:
         batch_size, k: B and K; K is 0 where nothing is drafted.
         longest: tokens of the longest request, with its prompt.
         rows, slots: of the K/V slabs.
-        keeps_draft: whether the draft model's K/V is kept between rounds.
         refills: whether prompts enter after the first round.
         reach: slots that a prompt's forward may see, from the first one on.
     """
@@ -169,7 +164,6 @@ class _Run:
     rows: int
     slots: int
     levers: Levers
-    keeps_draft: bool
     refills: bool
     reach: int
 
@@ -182,13 +176,6 @@ class _Run:
         return self.draft if isinstance(self.draft, HeadShape) else None
 
     @property
-    def draft_slots(self) -> int:
-        """Slots of K/V that the draft keeps of a row."""
-        if self.levers.draft_window is None or self.head is not None:
-            return self.slots
-        return min(self.levers.draft_window, self.slots)
-
-    @property
     def draft_logits(self) -> int:
         """How many logits the draft chooses from in a round."""
         return 0 if self.draft is None else self.batch_size * self.k * self.draft.vocabulary
@@ -198,9 +185,9 @@ class _Run:
         """How many logits one verification makes."""
         return self.batch_size * (self.k + 1) * self.target.vocabulary
 
-    def kv_and_states(self, shape: ModelShape, slots: int) -> tuple[int, int]:
+    def kv_and_states(self, shape: ModelShape) -> tuple[int, int]:
         """Return the bytes of all rows' K/V, and of their states."""
-        kv = self.rows * slots * shape.kv_bytes_per_slot(self.dtype)
+        kv = self.rows * self.slots * shape.kv_bytes_per_slot(self.dtype)
         return kv, self.rows * shape.row_bytes(self.k)
 
     def kept(self) -> list[Part]:
@@ -208,15 +195,15 @@ class _Run:
         draft = self.draft
         draft_weights = 0 if draft is None else draft.weight_bytes(self.dtype)
         draft_kv = draft_states = 0
-        if draft is not None and self.k and self.keeps_draft:
-            draft_kv, draft_states = self.kv_and_states(draft, self.draft_slots)
+        if draft is not None and self.k and self.levers.keep_draft:
+            draft_kv, draft_states = self.kv_and_states(draft)
         features = 0
         if self.head is not None and self.k:
             tokens = self.rows * (self.longest + self.k + 1)
             features = tokens * self.head.features * self.value_bytes
-        target_kv, target_states = self.kv_and_states(self.target, self.slots)
+        target_kv, target_states = self.kv_and_states(self.target)
         # The draft's logits are kept until the next round's replace them.
-        draft_logits = CHOSEN_BYTES * self.draft_logits if self.levers.draft_logits else 0
+        draft_logits = CHOSEN_BYTES * self.draft_logits
         states = [("target states", target_states), ("draft states", draft_states)]
         parts = [
             ("target weights", self.target.weight_bytes(self.dtype)),
@@ -234,16 +221,12 @@ class _Run:
     def temporary(self) -> list[Part]:
         """Return what the phases need for a while."""
         size, b, target = self.value_bytes, self.batch_size, self.target
-        models = [(target, self.slots)]
-        # A head without attention reads no prompt and has no K/V to move.
-        if self.draft is not None and self.k and (self.head is None or self.head.attends):
-            models.append((self.draft, self.draft_slots))
-        # A draft without all K/V reads as it drafts.
-        reading = [
-            shape
-            for shape, slots in models
-            if shape is target or (self.keeps_draft and slots == self.slots)
-        ]
+        reading = [target]
+        # A head without attention reads no prompt and has no K/V to move. A draft whose K/V is not
+        # kept reads as it drafts.
+        attends = self.head is None or self.head.attends
+        if self.draft is not None and self.k and attends and self.levers.keep_draft:
+            reading.append(self.draft)
         verification = max(
             self._workspace(target, b, self.k + 1, self.slots, self.head),
             size * self.target_logits
@@ -251,28 +234,17 @@ class _Run:
         )
         float32_logits = 0
         if size < CHOSEN_BYTES:
-            judged = min(self.levers.accept_rows or b, b)
-            float32_logits = CHOSEN_BYTES * self.target_logits * judged // b
+            float32_logits = CHOSEN_BYTES * self.target_logits
         moved = [self._layer_bytes(shape, b, self.slots) for shape in reading]
         for shape in reading:
             if isinstance(shape, MeasuredShape):
                 moved.append(int(b * shape.row_bytes(self.k) * shape.largest_state))
-        growth = 0
-        if self.levers.slab_block is not None:
-            # The largest slab of a layer is copied as it grows.
-            before = (self.slots - 1) // self.levers.slab_block * self.levers.slab_block
-            growth = max(
-                self._layer_bytes(shape, self.rows, before)
-                for shape, slots in models
-                if slots == self.slots
-            )
         return [
             ("prefill", "schedule", self._prefills(reading)),
             ("drafting", "draft", self._drafting()),
             ("verification", "verify", verification),
             ("logits in float32", "accept", float32_logits),
             ("realignment", "synchronise", max(moved)),
-            ("growth", "growth", growth),
         ]
 
     def _prefills(self, reading: list[ModelShape]) -> int:
@@ -303,31 +275,20 @@ class _Run:
         draft = self.draft
         if draft is None or not self.k:
             return 0
-        b, slots = self.batch_size, self.draft_slots
+        b, slots = self.batch_size, self.slots
         copies = 2  # the logits of single forwards, and all of them put together
         first = 2  # tokens that the first forward reads
         if self.head is not None:
             copies = 1 if self.head.parallel else 2
             first = 2 * self.k if self.head.parallel else self.k + 1
-        step = 0
-        if not self.levers.draft_logits:
-            copies = 0
-            # Those of one forward, of all tokens that it reads, and of the forward before.
-            step = (first + 1) * b * draft.vocabulary * self.value_bytes
-            step += self._after_forward(draft, first, self.slots)
-            if self.value_bytes < CHOSEN_BYTES:
-                step += b * draft.vocabulary * CHOSEN_BYTES
         needs = [
             self._workspace(draft, b, 2, slots) + copies * CHOSEN_BYTES * self.draft_logits,
             self._workspace(draft, b, first, slots),
-            step,
         ]
         held = 0
-        if not self.keeps_draft:
-            held = sum(self.kv_and_states(draft, slots))
+        if not self.levers.keep_draft:
+            held = sum(self.kv_and_states(draft))
             needs.append(self._prefill(draft, min(self.longest, slots)))
-        elif slots < self.slots and self.head is None:
-            needs.append(self._prefill(draft, max(min(self.prompt_tokens, slots), slots // 2)))
         return held + max(needs)
 
     def _workspace(

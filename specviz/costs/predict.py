@@ -33,30 +33,19 @@ def tokens_per_s(
     batch_size: int,
     num_draft_tokens: int,
     levers: Levers,
-    keeps_draft: bool = True,
 ) -> float:
-    """Return the new tokens a second of all rows, with a full batch.
-
-    What a window does to acceptance is not predicted, nor that attention over a window is faster:
-    a plan chooses a window only for the rows that it makes room for.
-    """
+    """Return the new tokens a second of all rows, with a full batch."""
     b = min(batch_size, job.requests)
     k = num_draft_tokens
     length = 1 + sum(job.rates[:k])
     slots = job.prompt_tokens + job.new_tokens / 2 + k
     round_s = float(sum(roofline.phase_seconds(b, k, slots).values()))
     draft = roofline.draft
-    if draft is not None and k:
-        if not keeps_draft:
-            round_s += _reading_s(roofline, draft, b, slots, levers)
-        elif levers.draft_window is not None and levers.draft_window < slots:
-            half = levers.draft_window / 2
-            # The later half is read again whenever as much has been written behind it.
-            round_s += _reading_s(roofline, draft, b, half, levers) * length / max(half - k, 1)
+    if draft is not None and k and not levers.keep_draft:
+        round_s += _reading_s(roofline, draft, b, slots, levers)
     prefill_s = _reading_s(roofline, roofline.target, b, job.prompt_tokens, levers)
-    if draft is not None and k and keeps_draft:
-        tokens = min(job.prompt_tokens, levers.draft_window or job.prompt_tokens)
-        prefill_s += _reading_s(roofline, draft, b, tokens, levers)
+    if draft is not None and k and levers.keep_draft:
+        prefill_s += _reading_s(roofline, draft, b, job.prompt_tokens, levers)
     rounds = job.new_tokens / length
     return b * job.new_tokens / (rounds * round_s + prefill_s)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specviz.engine.accept import Outcome
 from specviz.engine.kv.transfer import to_device, to_host
+from specviz.engine.sampling import Places
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,6 @@ class Row:
             accepted draft, in order; empty for a chain.
         draft_path: the same of the draft models, 0 where they have none.
         draft_cached: at least so many of its first tokens have K/V in the draft models' caches.
-        draft_first: the first of its tokens whose K/V the draft model keeps, where that is a
-            window.
         finished: whether it has reached EOS, its budget or non-finite logits.
         ended_nonfinite: whether it has finished because the target's logits were non-finite.
     """
@@ -58,7 +57,6 @@ class Row:
     path: list[int] = field(default_factory=list)
     draft_path: list[int] = field(default_factory=list)
     draft_cached: int = 0
-    draft_first: int = 0
     finished: bool = False
     ended_nonfinite: bool = False
 
@@ -94,6 +92,7 @@ class Batch:
             undefined.
         lengths: (R,) int64, n of each row.
         limits: (R,) int64, the n at which a row's budget is spent; a finished row's limit is its n.
+        requests: (R,) int64, the index of each row's request.
         waited: (R,) int64, rounds since a draft of the row was last verified.
         keeps_drafts: whether K/V that draft models computed of drafts stays right when these are
             accepted.
@@ -109,6 +108,7 @@ class Batch:
         self.tokens = torch.zeros(capacity, slots, dtype=torch.long, device=device)
         self.lengths = torch.zeros(capacity, dtype=torch.long, device=device)
         self.limits = torch.zeros(capacity, dtype=torch.long, device=device)
+        self.requests = torch.zeros(capacity, dtype=torch.long, device=device)
         self.waited = torch.zeros(capacity, dtype=torch.long, device=device)
         self._all_rows = torch.arange(capacity, device=device)
 
@@ -121,6 +121,11 @@ class Batch:
         return self.live[: self.active]
 
     @property
+    def working(self) -> int:
+        """How many rows of the batch go on."""
+        return sum(not row.finished for row in self.rows)
+
+    @property
     def index(self) -> Tensor:
         """(b,): the rows' numbers, 0..b-1."""
         return self._all_rows[: self.active]
@@ -129,6 +134,10 @@ class Batch:
     def n(self) -> Tensor:
         """(b,): committed tokens of each row."""
         return self.lengths[: self.active]
+
+    def places(self, ahead: int = 0) -> Places:
+        """Return which token each row chooses next, or `ahead` tokens behind that one."""
+        return Places(self.requests[: self.active], self.n + ahead)
 
     def place(self, requests: Sequence[Request], at: Sequence[int]) -> None:
         """Start `requests` in the rows `at`, free or new ones. All live rows become active."""
@@ -144,6 +153,7 @@ class Batch:
             self.lengths[number] = row.length
             # Not row.length + budget: `written` counts towards the budget.
             self.limits[number] = len(request.prompt) + request.budget
+            self.requests[number] = request.index
             self.waited[number] = 0
         self.active = len(self.live)
 
@@ -153,7 +163,7 @@ class Batch:
         if changed:
             to, source = to_device(changed, self.tokens.device).T
             # Indexing copies the sources before anything is written, so rows may trade places.
-            for values in (self.tokens, self.lengths, self.limits, self.waited):
+            for values in (self.tokens, self.lengths, self.limits, self.requests, self.waited):
                 values[to] = values[source]
         self.live = [self.live[row] for row in order]
         self.active = len(order)

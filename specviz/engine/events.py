@@ -10,7 +10,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from specviz.engine.accept import Outcome
-from specviz.engine.drafters.base import Draft
+from specviz.engine.draft import Draft
 from specviz.engine.state import State
 
 

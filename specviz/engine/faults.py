@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specviz.engine.trees.walk import columns_of
+from specviz.engine.draft import Draft
+from specviz.engine.trees import Walk, columns_of
 
 FAULTS = ("positions", "mask", "kv", "bonus")
 # Those that only drafts that branch can have.
@@ -65,35 +66,27 @@ class Fault:
         columns = torch.arange(depths.shape[1], device=depths.device).expand_as(depths)
         return torch.where(self._hit("tree_positions", number, rows)[:, None], columns, depths)
 
-    def bonus(
-        self,
-        number: int,
-        drafts: Tensor,
-        accepted: Tensor,
-        emitted: Tensor,
-        lengths: Tensor | None = None,
-        path: Tensor | None = None,
-        parents: Tensor | None = None,
-    ) -> Tensor:
-        """Return the emitted tokens (b, K+1), with the draft's own where the target rejected it.
+    def bonus(self, number: int, draft: Draft, walk: Walk) -> Walk:
+        """Return the walk with the draft's own token where the target rejected it.
 
-        lengths: (b,), drafts of each row that were verified; None for all.
-        path, parents: (b, K), of trees. Of several rejected drafts it is the first one.
+        Of several rejected drafts of a tree it is the first one.
         """
-        rejected = accepted
+        drafts, accepted = draft.tokens, walk.accepted
         b, k = drafts.shape
+        rejected = accepted
         number_of = torch.arange(k, device=drafts.device)
-        if path is not None and parents is not None:
-            last = columns_of(path).gather(1, accepted[:, None])  # (b, 1)
+        if walk.path is not None and draft.parents is not None:
+            last = columns_of(walk.path).gather(1, accepted[:, None])  # (b, 1)
             # Behind all of them where the last accepted one has no children.
-            rejected = number_of.masked_fill(parents + 1 != last, k).amin(1) if k else accepted
+            is_child = draft.parents + 1 == last
+            rejected = number_of.masked_fill(~is_child, k).amin(1) if k else accepted
         # After a full acceptance there is no such draft: the target's token stays.
-        has_one = rejected < (k if lengths is None else lengths)
-        rows = torch.arange(b, device=drafts.device)
-        hit = has_one & self._hit("bonus", number, rows)
-        wrong = drafts.gather(1, rejected.clamp(max=k - 1)[:, None]) if k else emitted[:, :1]
-        index = torch.arange(k + 1, device=emitted.device)
-        return torch.where((index == accepted[:, None]) & hit[:, None], wrong, emitted)
+        has_one = rejected < (k if draft.lengths is None else draft.lengths)
+        hit = has_one & self._hit("bonus", number, torch.arange(b, device=drafts.device))
+        wrong = drafts.gather(1, rejected.clamp(max=k - 1)[:, None]) if k else walk.emitted[:, :1]
+        index = torch.arange(k + 1, device=drafts.device)
+        is_bonus = (index == accepted[:, None]) & hit[:, None]
+        return walk._replace(emitted=torch.where(is_bonus, wrong, walk.emitted))
 
     def _hit(self, kind: str, number: int, rows: Tensor) -> Tensor:
         """Return which of `rows` (b,) break: (b,) bool."""

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from specviz.engine.draft import Draft
+
 T = TypeVar("T")
 Capture = Callable[[Callable[[], Any]], Callable[[], Any]]
 
@@ -124,7 +126,10 @@ def key_of(phase: Callable[..., Any], *arguments: Any) -> Hashable:
     from call to call are in the key.
     """
     key: list[Any] = [phase.__qualname__]
-    for value in arguments:
+    values: list[Any] = []
+    for argument in arguments:
+        values += vars(argument).values() if isinstance(argument, Draft) else [argument]
+    for value in values:
         if isinstance(value, Tensor):
             key.append(value.shape)
         elif value is None or isinstance(value, int):
@@ -146,6 +151,4 @@ def part_not_captured(parts: Iterable[tuple[str, Any]]) -> str | None:
         # Each class must declare it for itself: a subclass may well read values on the host.
         if not vars(type(made)).get("capturable", False):
             return f"{kind}={made.name!r} needs the host within a phase"
-        if getattr(made, "decides_capacity", False):
-            return f"{kind}={made.name!r} verifies another number of drafts in each round"
     return None

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from specviz.engine.batch import Row
 from specviz.engine.kv.store import Kept, KVStore
-from specviz.engine.kv.windowed import WindowedModel
 from specviz.engine.reading import Reading
 
 FEATURES = "features"
@@ -62,8 +61,7 @@ class Keeping(Reading):
         """Return the caches whose K/V is there from the first token on, between two rounds."""
         names = []
         for name, cache in self.caches.items():
-            is_whole = cache.holds_kv and not isinstance(cache, WindowedModel)
-            if name == "target" or (self.keep_draft and is_whole):
+            if name == "target" or (self.keep_draft and cache.holds_kv):
                 names.append(name)
         return names
 

@@ -6,28 +6,20 @@ yields an event after each phase. How the methods of batch speculative decoding 
 and how drafts are accepted in `accept.py`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from specviz.engine.accept import Outcome, check_finite, clip
+from specviz.engine.draft import Draft
 from specviz.engine.draft_length import DraftLength
-from specviz.engine.drafters import Draft, Drafter, NoDrafter, check_draft, check_trees
+from specviz.engine.drafters.base import Drafter, NoDrafter
 from specviz.engine.events import Accepted, Drafted, Event, Scheduled, Synchronised, Verified
-from specviz.engine.selectors import (
-    Everything,
-    Selector,
-    check_choice,
-    check_plan,
-    check_scores,
-    check_selection,
-)
+from specviz.engine.selectors import Everything, Selector
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
-from specviz.engine.trees.shape import find_tree
-from specviz.util.validate import require_kind
 
 
 @torch.inference_mode()
@@ -53,8 +45,7 @@ def run_rounds(
         yield Drafted(state.round, state, draft)
 
         # 3. verify: one target forward over the pending token and the drafts
-        asked = (draft.tokens, draft.lengths, draft.total, draft.parents, draft.height)
-        verified = state.run(verify, state, *asked)
+        verified = state.run(verify, state, draft)
         yield Verified(state.round, state, verified.logits)
 
         # 4. accept: a ragged number of drafts a row, and the target's own token
@@ -84,10 +75,7 @@ def plan(state: State, selector: Selector, num_draft_tokens: int, most: int) -> 
         )
     state.num_draft_tokens = selector.drafted(K) if K else 0
     state.extra_draft_tokens = state.num_draft_tokens - K
-    state.draft_capacity = selector.round_capacity(state, K) if K else 0
-    state.capacity_is_open = selector.decides_capacity
-    if K:
-        check_plan(selector, state.num_draft_tokens, state.draft_capacity, state.max_draft_tokens)
+    state.draft_capacity = K * state.batch.working
 
 
 def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
@@ -97,25 +85,20 @@ def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
         return state.run(NoDrafter().propose, state, 0)
     state.catch_up()
     draft = state.run(drafter.propose, state, K)
-    check_draft(drafter, draft, len(state.batch), K, state.caches["target"].vocabulary)
+    shape = len(state.batch), K
+    if draft.tokens.shape != shape or draft.tokens.dtype != torch.long:
+        raise ValueError(
+            f"Draft.tokens must be int64 of shape {shape}, got {draft.tokens.dtype} of shape "
+            f"{tuple(draft.tokens.shape)}; let drafter={drafter.name!r} propose K tokens for each "
+            "row, and say in `lengths` where rows have fewer"
+        )
     # A captured phase that does nothing would be one more replay a round.
     if type(selector) is not Everything:
-        chosen = state.run(selector.choose, state, draft, state.draft_capacity)
-        check_choice(selector, draft, chosen)
-        draft = chosen
-    if not state.levers.draft_logits:
-        draft = draft.without_logits()
-    if draft.parents is not None:
-        check_trees(drafter, draft)
-    if draft.scores is not None:
-        check_scores(selector, state, draft)
-    if draft.lengths is None:
-        return draft
-    require_kind("Draft.lengths", draft.lengths, Tensor, "pass a tensor (b,) of ints")
-    if draft.lengths.device.type != "cpu":
+        draft = state.run(selector.choose, state, draft, state.draft_capacity)
+    if draft.lengths is None or draft.lengths.device.type != "cpu":
         return draft
     # On a CPU, reading the lengths costs no wait, and a forward may leave their filling out.
-    return replace(draft, total=check_selection(state, draft, state.draft_capacity))
+    return replace(draft, total=int(draft.lengths.sum()))
 
 
 @dataclass(frozen=True)
@@ -131,34 +114,21 @@ class Verification:
     features: Tensor | None
 
 
-def verify(
-    state: State,
-    drafts: Tensor,
-    lengths: Tensor | None = None,
-    total: int | None = None,
-    parents: Tensor | None = None,
-    height: int | None = None,
-) -> Verification:
+def verify(state: State, draft: Draft) -> Verification:
     """Run the target over the pending token and each draft (B, K).
 
-    Args:
-        lengths: (B,), how many drafts of each row to verify; None for all. The logits behind them
-            mean nothing.
-        total: the sum of `lengths`, if the host knows it.
-        parents, height: of trees, see `Draft`.
+    The logits behind a row's `lengths` mean nothing.
     """
     # The last committed token has no K/V yet. Feeding it before the drafts writes its K/V and gives
     # the logits that judge the first draft: K + 1 tokens in, K + 1 logits out.
     pending, index = state.batch.last_tokens(1)  # (B, 1)
-    tokens = torch.cat([pending, drafts], 1)  # (B, K+1)
+    tokens = torch.cat([pending, draft.tokens], 1)  # (B, K+1)
     offset = torch.arange(tokens.shape[1], device=tokens.device)
-    if parents is None:
-        feed = state.feed(tokens, index + offset)
-    else:
-        feed = state.feed_tree(tokens, find_tree(parents, height))
-    if lengths is not None:
-        count = None if total is None else len(tokens) + total
-        feed = replace(feed, valid=offset <= lengths[:, None], count=count)
+    tree = draft.tree()
+    feed = state.feed(tokens, index + offset) if tree is None else state.feed_tree(tokens, tree)
+    if draft.lengths is not None:
+        count = None if draft.total is None else len(tokens) + draft.total
+        feed = replace(feed, valid=offset <= draft.lengths[:, None], count=count)
     select = None if state.features is None else state.features.select
     target = state.caches["target"]
     return Verification(target.forward(feed, select=select), target.kept)
@@ -170,88 +140,24 @@ def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Ou
     A row gains the drafts that the target accepts and the strategy keeps, and the target's own
     token, up to the first EOS, its budget, and the first non-finite logits.
     """
-    rows = state.batch.rows
-    requests = [row.request.index for row in rows]
-    # The first of the K + 1 choices is the token with index n. Random numbers hang on that. A graph
-    # would freeze both lists, which is why sampling is not captured.
-    indices = [row.length for row in rows]
-    agreed, emitted, path = judge_in_chunks(state, draft, logits, requests, indices)
+    batch = state.batch
+    # The first of the K + 1 choices is the token with index n.
+    agreed = state.chooser.judge(draft, logits, batch.places())
     if state.fault is not None:
-        emitted = state.fault.bonus(
-            state.round, draft.tokens, agreed, emitted, draft.lengths, path, draft.parents
-        )
-    room = state.batch.limits[: len(rows)] - state.batch.n  # (B,)
+        agreed = state.fault.bonus(state.round, draft, agreed)
+    room = batch.limits[: len(batch)] - batch.n  # (B,)
     # What a strategy does not keep was verified and right; `clip` counts it as discarded.
-    accepted, emitted = strategy.keep(draft.tokens, agreed, emitted, room)
-    finite, any_nonfinite = check_finite(
-        logits, draft.tokens, draft.logits, draft.lengths, path, draft.chosen
-    )
     outcome = clip(
-        accepted,
-        emitted,
+        strategy.keep(draft, agreed, room),
         room,
         state.eos_token_ids,
-        agreed,
-        max_gain(strategy, draft),
-        finite,
-        any_nonfinite,
-        lengths=draft.lengths,
-        path=path,
-        draft_columns=along(path, draft.columns),
+        agreed=agreed.accepted,
+        max_gain=max_gain(strategy, draft),
+        finite=check_finite(logits, draft, agreed.path),
+        draft=draft,
     )
-    state.batch.append(outcome)
+    batch.append(outcome)
     return outcome
-
-
-def judge_in_chunks(
-    state: State, draft: Draft, logits: Tensor, requests: Sequence[int], indices: Sequence[int]
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return what `judge` returns, for `accept_rows` rows at a time."""
-    b = len(requests)
-    size = state.levers.accept_rows or b
-    if size >= b:
-        return judge(state, draft, logits, requests, indices)
-    parts = []
-    for first in range(0, b, size):
-        rows = slice(first, first + size)
-        part = draft.of_rows(rows)
-        parts.append(judge(state, part, logits[rows], requests[rows], indices[rows]))
-    agreed, emitted, paths = zip(*parts, strict=True)
-    path = None if draft.parents is None else torch.cat(paths)
-    return torch.cat(agreed), torch.cat(emitted), path
-
-
-def judge(
-    state: State,
-    draft: Draft,
-    logits: Tensor,
-    requests: Sequence[int],
-    indices: Sequence[int],
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return accepted drafts (B,), the emitted tokens (B, K+1), and of trees the path (B, K)."""
-    if draft.parents is None:
-        agreed, emitted = state.chooser.accept(
-            draft.tokens, draft.logits, logits, requests, indices, draft.lengths
-        )
-        return agreed, emitted, None
-    return state.chooser.accept_tree(
-        draft.tokens,
-        find_tree(draft.parents, draft.height),
-        draft.logits,
-        logits,
-        requests,
-        indices,
-        draft.lengths,
-        draft.judged_by,
-        drawn=draft.drawn,
-    )
-
-
-def along(path: Tensor | None, columns: Tensor | None) -> Tensor | None:
-    """Return the columns (B, K) of the drafts on the path, 0 behind its end."""
-    if path is None or columns is None:
-        return None
-    return columns.gather(1, path.clamp(min=0)).masked_fill(path < 0, 0)
 
 
 def max_gain(strategy: Strategy, draft: Draft) -> int | Tensor | None:

@@ -18,8 +18,7 @@ DRAFTER_NAMES = (
     "parallel",
 )  # fmt: skip
 SELECTOR_NAMES = ("everything", "tetris", "threshold")
-EXACT = ("rejection", "gumbel")
-COUPLINGS = (*EXACT, "typical")
+COUPLINGS = ("rejection", "gumbel")
 HEAD_CONFIG = "config.json"  # in the folder of a draft head
 AUTO = "auto"  # instead of a number of draft tokens
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")

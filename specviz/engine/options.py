@@ -8,13 +8,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from specviz.engine.auto import MOST, Auto
-from specviz.engine.chooser import Chooser, Greedy
-from specviz.engine.draft_length import DraftLength
+from specviz.engine.draft_length import MOST, Auto, DraftLength
 from specviz.engine.drafters import Drafter, NoDrafter
 from specviz.engine.drafters import drafter as drafter_by_name
 from specviz.engine.faults import TREE_FAULTS
-from specviz.engine.sampling import SamplingParams
+from specviz.engine.sampling import Chooser, Greedy, SamplingParams
 from specviz.engine.selectors import Everything, Selector, foresees
 from specviz.engine.selectors import selector as selector_by_name
 from specviz.engine.strategies import Strategy
@@ -97,7 +95,8 @@ class Options:
         if self.graphs is not None:
             require_bool("graphs", self.graphs)
         self._check_lanes()
-        self._check_levers()
+        if self.levers is not None:
+            require_kind("levers", self.levers, Levers, "pass specviz.Levers(...), or None")
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> "Options":
@@ -145,7 +144,7 @@ class Options:
         """Return the drafter. For a strategy that never drafts, it is one that proposes nothing."""
         made = self.drafter
         if isinstance(made, str):
-            made = drafter_by_name(made, **strategy.drafter_options.get(made, {}))
+            made = drafter_by_name(made)
         if not isinstance(made, Drafter):
             raise ValueError(
                 f"drafter must be a name or a Drafter, got {short(made)}; "
@@ -190,12 +189,6 @@ class Options:
                 f"selector={selector.name!r} decides by a draft whether that draft is judged, "
                 'which under coupling="rejection" changes the distribution of the text; '
                 f'{selector.unbiased}, or pass coupling="gumbel", or valid=False to see the bias'
-            )
-        if selector.decides_capacity and self.num_draft_tokens == Auto.name:
-            raise ValueError(
-                f"num_draft_tokens={Auto.name!r} measures rounds that verify K drafts a row, and "
-                f"selector={selector.name!r} decides otherwise; pass for instance 5, or leave "
-                "capacity='best' out"
             )
         if getattr(strategy, "draft_bonus", False) and type(selector) is not Everything:
             raise ValueError(
@@ -249,31 +242,10 @@ class Options:
                 "instance 5, or lanes=1"
             )
 
-    def _check_levers(self) -> None:
-        """Raise ValueError if a lever takes away what the run needs."""
-        if self.levers is None:
-            return
-        require_kind("levers", self.levers, Levers, "pass specviz.Levers(...), or None")
-        if self.levers.draft_logits or not self.make_strategy().drafts:
-            return
-        selector = self.make_selector()
-        if self.make_chooser().weighs_drafts:
-            raise ValueError(
-                'draft_logits=False drops the q that coupling="rejection" weighs drafts by; '
-                'pass draft_logits=True, or coupling="gumbel"'
-            )
-        if selector.needs_logits:
-            raise ValueError(
-                f"draft_logits=False drops what selector={selector.name!r} scores drafts by; "
-                "pass draft_logits=True, or selector='everything'"
-            )
-
     @property
     def weighs_drafts(self) -> bool:
         """Whether how drafts are judged may bias the text, as with coupling="rejection"."""
-        chooser = self.make_chooser()
-        # Typical acceptance promises nothing that could be broken.
-        return chooser.weighs_drafts and chooser.exact
+        return self.make_chooser().weighs_drafts
 
     def make_draft_length(self, limit: int | None = None) -> DraftLength:
         """Return what decides K in each round.

@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from specviz.engine.batch import Batch, Row
+from specviz.engine.batch import Batch
 from specviz.engine.features import FeatureStore
 from specviz.engine.graphs import PhaseGraphs
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.layout import Layout
 from specviz.engine.kv.transfer import to_device
-from specviz.engine.kv.windowed import WindowedModel
 from specviz.engine.prefill import similar_lengths
 from specviz.util.levers import Levers
 
@@ -43,22 +42,16 @@ class Reading:
     def prefill(self, rows: Sequence[int]) -> None:
         """Write the K/V of all tokens of `rows` but the last, which is pending, into every cache.
 
-        Draft models are left out while nothing is drafted, and where their K/V is not kept or in a
-        window: `catch_up` lets them read what they missed. One forward takes up to `batch_size`
-        rows.
+        Draft models are left out while nothing is drafted, and where their K/V is not kept:
+        `catch_up` lets them read what they missed. One forward takes up to `batch_size` rows.
         """
         # Rows enter before the round's K is chosen, so this goes by the last one's.
-        reads_all = self.keep_draft and self.num_draft_tokens > 0 and self._windowed is None
+        reads_all = self.keep_draft and self.num_draft_tokens > 0
         names = self._with_kv() if reads_all else ["target"]
         self._read(dict.fromkeys(rows, 0), names)
 
     def _with_kv(self) -> list[str]:
         return [name for name, cache in self.caches.items() if cache.holds_kv]
-
-    @property
-    def _windowed(self) -> WindowedModel | None:
-        draft = self.caches.get("draft")
-        return draft if isinstance(draft, WindowedModel) else None
 
     def catch_up(self) -> None:
         """Let the draft models read what they have missed of the batch, before they draft."""
@@ -67,12 +60,8 @@ class Reading:
         firsts = {}
         for i, row in enumerate(self.batch.rows):
             first = row.draft_cached if self.keep_draft else 0
-            if self._windowed is not None:
-                first = self._slide(self._windowed, row, first)
             if first < row.length - self.fed_first:
                 firsts[i] = first
-        if self._windowed is not None:
-            self._windowed.set_firsts([row.draft_first for row in self.batch.live])
         if names and firsts:
             self.caught_up = self._read(firsts, names)
 
@@ -82,20 +71,6 @@ class Reading:
             for name, cache in self.caches.items():
                 if name != "target":
                     cache.release()
-
-    def _slide(self, windowed: WindowedModel, row: Row, first: int) -> int:
-        """Return the index of the first token that the draft model has to read of a row.
-
-        Where this round's drafts do not fit behind what the window holds, the window is filled
-        again from the row's last tokens.
-        """
-        end = row.length + self.num_draft_tokens
-        if first > 0 and end - row.draft_first <= windowed.slots:
-            return first
-        row.draft_first = 0
-        if end > windowed.slots:
-            row.draft_first = row.length - windowed.slots // 2
-        return row.draft_first
 
     def _read(self, firsts: Mapping[int, int], names: Sequence[str]) -> int:
         """Prefill the caches `names` with rows' tokens, each from its first to the last but one.

@@ -113,8 +113,7 @@ class Recorder:
         self._rows["drafted"] = [state.num_draft_tokens if row.gained else 0 for row in rows]
         for name in ("verified", "accepted", "gained", "discarded", "finished"):
             self._rows[name] = [getattr(row, name) for row in rows]
-        verified = sum(self._rows["verified"])
-        self._facts["capacity"] = verified if state.capacity_is_open else state.draft_capacity
+        self._facts["capacity"] = state.draft_capacity
         if not self.keeps:
             return
         outcome, parents = event.outcome, self._draft.parents

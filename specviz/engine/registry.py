@@ -5,6 +5,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 
 from specviz.engine.names import require_known
 
@@ -41,6 +42,21 @@ def plain_options(made: Any) -> dict[str, Any]:
         if isinstance(value, _PLAIN):
             found[field.name] = value
     return found
+
+
+def described(kind: str, known: Mapping[str, Any]) -> pd.DataFrame:
+    """Return a frame with the columns `kind`, description and options.
+
+    Options come with their defaults, or with "required" where they have none.
+    """
+    rows = []
+    for name, made in known.items():
+        options = [
+            f"{field.name} (required)" if field.default == () else f"{field.name}={field.default!r}"
+            for field in fields(made)
+        ]
+        rows.append({kind: name, "description": made.description, "options": ", ".join(options)})
+    return pd.DataFrame(rows)
 
 
 def make(kind: str, known: Mapping[str, type[T]], name: str, options: Mapping[str, Any]) -> T:

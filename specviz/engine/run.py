@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from specviz.engine.batch import Request
-from specviz.engine.chooser import Greedy
-from specviz.engine.draft_length import DraftLength
+from specviz.engine.draft_length import DraftLength, Meter
 from specviz.engine.drafters import Drafter, Task
 from specviz.engine.events import Event
 from specviz.engine.graphs import CudaGraphs, PhaseGraphs, part_not_captured
@@ -18,16 +17,15 @@ from specviz.engine.head_probe import check_head
 from specviz.engine.heads import DraftHead
 from specviz.engine.kv.attention import attending
 from specviz.engine.kv.deterministic import FixedModel
-from specviz.engine.kv.windowed import WindowedModel
 from specviz.engine.loop import run_rounds
-from specviz.engine.meter import Meter
 from specviz.engine.models.compat import check_mode
 from specviz.engine.models.pair import Pair
 from specviz.engine.models.settings import describe_ignored
 from specviz.engine.options import Options
 from specviz.engine.probe import can_pack, check_exact
 from specviz.engine.requests import Prompt, make_requests
-from specviz.engine.selectors import Everything, Selector, foresees, most_drafted
+from specviz.engine.sampling import Greedy
+from specviz.engine.selectors import Everything, Selector, foresees
 from specviz.engine.setup import make_state
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
@@ -64,7 +62,7 @@ class Run:
     @property
     def max_draft_tokens(self) -> int:
         """The most tokens that a row may draft in any round."""
-        return most_drafted(self.selector, self.draft_length.most)
+        return self.selector.drafted(self.draft_length.most) if self.draft_length.most else 0
 
     @property
     def chain_length(self) -> int | None:
@@ -75,9 +73,7 @@ class Run:
     @property
     def promises(self) -> bool:
         """Whether this run promises the target's own text, or its distribution when sampling."""
-        chooser = self.state.chooser
-        biased = self.foresees or self.drafter.biased
-        biased = (biased and chooser.weighs_drafts) or not chooser.exact
+        biased = (self.foresees or self.drafter.biased) and self.state.chooser.weighs_drafts
         return self.strategy.promises and not (biased and self.strategy.drafts)
 
     @property
@@ -184,7 +180,7 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
     limit = drafter.limit(pair)
     draft_length = options.make_draft_length(limit) if strategy.drafts else DraftLength(0)
     selector = options.make_selector()
-    most = most_drafted(selector, draft_length.most)
+    most = selector.drafted(draft_length.most) if draft_length.most else 0
     requests = make_requests(pair, prompts, options.max_new_tokens, most)
     state = make_state(pair, options, requests, strategy, drafter, most, options.batch_size)
     stopwatch = Stopwatch(pair.device)
@@ -232,8 +228,6 @@ def check_states(run: Run) -> None:
         own = {
             "deterministic=True fills rows up with tokens that would change their states; "
             "pass deterministic=False": isinstance(caches[name], FixedModel),
-            "draft_window lets the draft read from the middle of a text, where it has no state; "
-            "pass draft_window=None": isinstance(caches[name], WindowedModel),
         }
         for reason, applies in (reasons | own).items():
             if applies:
@@ -280,8 +274,6 @@ def why_not_captured(run: Run) -> str | None:
         # What accelerate leaves on a model that it has spread or offloaded.
         if hasattr(model, "hf_device_map") or hasattr(model, "_hf_hook"):
             return "a model is spread by a device_map, or its weights are kept elsewhere"
-    if run.options.sampling is not None:
-        return "sampling draws its noise on the host"
     if run.options.lanes > 1:
         return "two lanes run at the same time"
     if run.options.deterministic:
@@ -290,8 +282,6 @@ def why_not_captured(run: Run) -> str | None:
         return "a fault is injected"
     if any(cache.keeps_states for cache in run.state.caches.values()):
         return "layers with states read a row's tokens one by one"
-    if run.state.levers.slab_block is not None:
-        return "slabs that grow do not stay in place"
     parts = (("strategy", run.strategy), ("drafter", run.drafter), ("selector", run.selector))
     return part_not_captured(parts)
 

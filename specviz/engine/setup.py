@@ -6,16 +6,15 @@ from collections.abc import Sequence
 import torch
 
 from specviz.engine.batch import Batch, Request
-from specviz.engine.chooser import Chooser
 from specviz.engine.drafters import Drafter
 from specviz.engine.features import FeatureStore
 from specviz.engine.heads import DraftHead
 from specviz.engine.heads.cached import CachedHead
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.deterministic import FixedModel, fixed_shape
-from specviz.engine.kv.windowed import WindowedModel
 from specviz.engine.models.pair import Pair
 from specviz.engine.options import Options
+from specviz.engine.sampling import Chooser
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
 from specviz.util.levers import NONE, Levers
@@ -72,7 +71,7 @@ def make_state(
         num_draft_tokens=max_draft_tokens,
         eos_token_ids=torch.tensor(pair.eos_token_ids, dtype=torch.long, device=pair.device),
         chooser=chooser,
-        keep_draft=drafter.keeps_cache,
+        keep_draft=(options.levers or NONE).keep_draft and strategy.keeps_draft,
         fault=strategy.fault,
         features=features,
         levers=options.levers or NONE,
@@ -95,7 +94,6 @@ def _make_caches(
 ) -> dict[str, CachedModel]:
     """Return the empty K/V slabs of the target and of the drafter's models, by name."""
     caches: dict[str, CachedModel] = {}
-    levers = options.levers or NONE
     for name, model in {"target": pair.target, **drafter.models(pair)}.items():
         # The draft's rounding decides the text only where acceptance weighs its probabilities.
         # Elsewhere it changes how many drafts are accepted, never which tokens are emitted.
@@ -109,9 +107,6 @@ def _make_caches(
                     "drafts are accepted; pass coupling='gumbel', or drafter='model'"
                 )
             caches[name] = CachedHead(model, rows, slots, pair.vocabulary_size, features)
-        elif name != "target" and levers.draft_window is not None and drafter.takes_window:
-            window = _window(levers.draft_window, options, decides, slots)
-            caches[name] = WindowedModel(model, rows, window, pair.vocabulary_size)
         elif options.deterministic and decides:
             # Autoregressive decoding runs in the shape of K, too, so that texts can be compared.
             shape = fixed_shape(options.max_draft_tokens + 1, longest)
@@ -122,7 +117,6 @@ def _make_caches(
                 rows,
                 slots,
                 pair.vocabulary_size,
-                levers.slab_block,
                 columns=columns,
                 # A draft model goes back by single tokens, which needs the states after them.
                 state=state if name == "target" else "states",
@@ -136,19 +130,3 @@ def kept_state(strategy: Strategy, drafter: Drafter, levers: Levers) -> str:
     # batch read theirs again, and so does a target that has run ahead of its own verification.
     reads_again = not strategy.refill or drafter.runs_target
     return "states" if reads_again else levers.state
-
-
-def _window(window: int, options: Options, decides: bool, slots: int) -> int:
-    """Return the slots of a draft's window. Raise ValueError if the run cannot have it."""
-    least = 2 * options.max_draft_tokens + 4
-    if window < least:
-        raise ValueError(
-            f"draft_window must be at least {least}, twice the tokens that a row drafts and 4, got "
-            f"{window}; pass {least} or more, or lower num_draft_tokens"
-        )
-    if options.deterministic and decides:
-        raise ValueError(
-            "deterministic=True fixes the shape of the draft's forwards, too, with this coupling, "
-            "and draft_window changes them; pass coupling='gumbel', or draft_window=None"
-        )
-    return min(window, slots)

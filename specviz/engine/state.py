@@ -10,7 +10,6 @@ from torch import Tensor
 
 from specviz.engine.accept import Outcome
 from specviz.engine.batch import Batch, Request
-from specviz.engine.chooser import Chooser
 from specviz.engine.faults import Fault
 from specviz.engine.features import FeatureStore
 from specviz.engine.graphs import PhaseGraphs, key_of, next_window
@@ -23,9 +22,8 @@ from specviz.engine.kv.store import KVStore
 from specviz.engine.kv.transfer import to_device
 from specviz.engine.placing import place, place_nodes
 from specviz.engine.relocation import compaction, reordering, shift
-from specviz.engine.round_times import RoundTimes
-from specviz.engine.trees.shape import Tree
-from specviz.engine.trees.walk import columns_of
+from specviz.engine.sampling import Chooser
+from specviz.engine.trees import Tree, columns_of
 from specviz.util.levers import NONE as NO_LEVERS
 from specviz.util.levers import Levers
 
@@ -48,7 +46,6 @@ class State(Keeping):
         draft_columns: how many slots behind the pending token the round's forwards may write.
         max_columns: the most that `draft_columns` may be in any round.
         draft_capacity: C, how many drafts of the whole batch the running round may verify.
-        capacity_is_open: whether the selector decides how many of those are worth verifying.
         eos_token_ids: (E,) int64 on the device.
         chooser: how tokens are chosen from logits: greedily or by sampling.
         keep_draft: whether the draft models' K/V is kept. If not, they read all text every round.
@@ -67,7 +64,6 @@ class State(Keeping):
         memory: what else the strategy keeps between rounds.
         prepared: what the drafter's `prepare` returned for this round.
         caught_up: tokens that the draft models read in this round because they had missed them.
-        times: what the rounds so far took.
         graphs: runs the phases, or replays what it captured of them.
     """
 
@@ -91,14 +87,12 @@ class State(Keeping):
     draft_columns: int = 0
     max_columns: int = 0
     draft_capacity: int = 0
-    capacity_is_open: bool = False
     admitted: list[int] = field(default_factory=list)
     decision: int = 0
     passed_over: Mapping[int, int] = field(default_factory=dict)
     memory: Any = None
     prepared: Any = None
     caught_up: int = 0
-    times: RoundTimes = field(default_factory=RoundTimes)
     graphs: PhaseGraphs = field(default_factory=PhaseGraphs)
 
     @property

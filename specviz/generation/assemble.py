@@ -15,7 +15,6 @@ from transformers import PreTrainedModel
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.models.pair import Pair
 from specviz.engine.run import Run
-from specviz.engine.sampling import SamplingParams
 from specviz.generation.collect import Collected
 from specviz.generation.planned import Plan
 from specviz.generation.result import Result
@@ -96,7 +95,7 @@ def header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "draft": draft_name(pair, drafter),
         "vocabulary_size": pair.vocabulary_size,
         "eos_token_ids": pair.eos_token_ids,
-        "sampling": None if sampling is None else _settings(sampling),
+        "sampling": None if sampling is None else asdict(sampling),
         "seed": run.options.seed,
         "deterministic": run.options.deterministic,
         "num_threads": run.num_threads,
@@ -104,14 +103,6 @@ def header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "decisions": list(run.strategy.decisions),
         "token_texts": {},
     }
-
-
-def _settings(sampling: SamplingParams) -> dict[str, Any]:
-    """Return how tokens were drawn, without what the coupling does not use."""
-    settings = asdict(sampling)
-    if sampling.coupling != "typical":
-        del settings["epsilon"], settings["delta"]
-    return settings
 
 
 @cache  # finding a distribution takes as long as a short round

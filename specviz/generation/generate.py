@@ -262,11 +262,6 @@ def _make_checked_run(pair: Pair, prompts: Sequence[Prompt], options: Options, r
                 "graphs=True replays phases without their records; "
                 "pass graphs=None, or record=False"
             )
-        if options.levers is not None and options.levers.draft_window is not None:
-            raise ValueError(
-                "draft_window keeps the draft's K/V in slots of its own, and a record draws it in "
-                "the target's; pass draft_window=None, or record=False"
-            )
         # A replay runs no Python, so nothing would note what it feeds and moves.
         options = replace(options, graphs=False)
     run = make_run(pair, prompts, options)

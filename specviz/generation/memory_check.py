@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,7 @@ def check_memory(run: Run) -> None:
         "requests": len(run.requests),
         "prompt_tokens": max(len(request.prompt) for request in run.requests),
         "max_new_tokens": max(request.budget for request in run.requests),
-        "levers": run.options.levers,
-        "keeps_draft": run.state.keep_draft,
+        "levers": replace(run.state.levers, keep_draft=run.state.keep_draft),
     }
     table = memory(target, draft, run.strategy, batch_size=run.batch_size, **sizes)
     need = peak_bytes(table)

@@ -66,8 +66,8 @@ def plan(
         ceilings: of the device, from `Ceilings.load`; None takes those of two CPU cores, which
             specviz brings. They decide the order, not what fits.
         options: those of `generate`. `batch_size` and `num_draft_tokens` are the largest that the
-            plan may choose. A draft model may keep K/V in a window, or none, unless the drafter
-            says keep_cache=False. `levers` that are set stay. Nothing else changes.
+            plan may choose. A draft model may keep no K/V. `levers` that are set stay. Nothing else
+            changes.
 
     Not counted: the trial of a model before its first run, which reads a dozen tokens in two rows;
     what kernels need within themselves, and what an allocator keeps.
@@ -159,13 +159,11 @@ def make_search(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Sear
     lengths = [len(request.prompt) for request in requests]
     levers = options.levers or NONE
     state = kept_state(strategy, drafter, levers)
-    levers = replace(levers, state="states" if state == "auto" else state)
+    state = "states" if state == "auto" else state
+    levers = replace(levers, state=state, keep_draft=levers.keep_draft and strategy.keeps_draft)
     shapes = []
     for role, model in zip(("target", "draft"), models, strict=False):
         shapes.append(_shape(role, model, levers.state if role == "target" else "states"))
-    if not options.make_chooser().weighs_drafts:
-        levers = replace(levers, draft_logits=False)
-    free = type(drafter) is ModelDrafter and drafter.keep_cache
     dtypes = [str(model.dtype).removeprefix("torch.") for model in models]
     return Search(
         target=shapes[0],
@@ -180,9 +178,6 @@ def make_search(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Sear
         mean_prompt=sum(lengths) / len(lengths),
         batch_size=min(options.batch_size, len(requests)),
         num_draft_tokens=most,
-        windows=free and not shapes[-1].row_bytes(most),
-        drops=free,
-        keeps_draft=drafter.keeps_cache,
         levers=levers,
     )
 
@@ -242,12 +237,9 @@ def _check_plannable(options: Options, drafter: Drafter, drafts: bool) -> int:
 
 def _options(best: Candidate, given: Options, search: Search) -> dict[str, Any]:
     """Return the options of `generate` that the plan decides."""
-    drafter = given.drafter
-    if search.drops and not best.keeps_draft:
-        drafter = ModelDrafter(keep_cache=False)
     k = best.num_draft_tokens or given.num_draft_tokens
     chosen = {"batch_size": best.batch_size, "num_draft_tokens": k}
-    return chosen | {"drafter": drafter, "levers": best.levers}
+    return chosen | {"levers": best.levers}
 
 
 def _timed_dtype(dtype: str, ceilings: Ceilings) -> str:

@@ -20,8 +20,6 @@ from specviz.util.search import smallest
 
 MARGIN = 0.02  # of what a run takes beside the weights
 CHUNKS = (None, 2048, 512, 128, 32)
-WINDOWS = (None, 1024, 512, 256, 128, 64)
-JUDGED = (None, 8, 1)
 
 
 @dataclass(frozen=True)
@@ -34,9 +32,6 @@ class Search:
         sizes: `dtype`, `prompt_tokens`, `max_new_tokens` and `requests` of the memory model.
         mean_prompt: tokens of a prompt, on average.
         batch_size, num_draft_tokens: the largest B and K.
-        windows: whether the draft model may keep K/V of a row's last tokens alone.
-        drops: whether it may keep none.
-        keeps_draft: whether it keeps any, where it may not drop it.
         levers: those that the caller has chosen stay as they are.
     """
 
@@ -47,9 +42,6 @@ class Search:
     mean_prompt: float
     batch_size: int
     num_draft_tokens: int
-    windows: bool
-    drops: bool
-    keeps_draft: bool
     levers: Levers
 
     def parts(self, candidate: "Candidate") -> list[Part]:
@@ -61,7 +53,6 @@ class Search:
             batch_size=candidate.batch_size,
             num_draft_tokens=candidate.num_draft_tokens,
             levers=candidate.levers,
-            keeps_draft=candidate.keeps_draft,
             **self.sizes,
         )
         margin = int(MARGIN * (peak_of(parts) - weight_bytes(parts))) + 1
@@ -83,26 +74,17 @@ class Search:
     def candidates(self) -> Iterator["Candidate"]:
         """Yield every combination of levers and K, with one row; the largest K comes first."""
         given = self.levers
-        longest = self.sizes["prompt_tokens"] + self.sizes["max_new_tokens"]
         drafts = self.num_draft_tokens if self.strategy.drafts else 0
-        windows = [given.draft_window]
-        if self.windows and given.draft_window is None:
-            windows = [w for w in WINDOWS if w is None or w < longest]
         chunks = [given.prefill_tokens]
         if given.prefill_tokens is None:
             most = self.batch_size * self.sizes["prompt_tokens"]
             chunks = [c for c in CHUNKS if c is None or c < most]
-        judged = [given.accept_rows]
-        if given.accept_rows is None and self.sizes["dtype"] in ("bfloat16", "float16"):
-            judged = [rows for rows in JUDGED if rows is None or rows < self.batch_size]
-        keeping = [True, False] if self.drops else [self.keeps_draft]
+        keeping = [given.keep_draft]
+        if self.draft is not None and given.keep_draft:
+            keeping.append(False)
         ks = range(drafts, 0, -1) if drafts else [0]
-        for k, window, keeps, chunk, rows in product(ks, windows, keeping, chunks, judged):
-            # A window holds two rounds of drafts; without kept K/V it would save nothing more.
-            if window is not None and (window < 2 * k + 4 or not keeps):
-                continue
-            levers = replace(given, draft_window=window, prefill_tokens=chunk, accept_rows=rows)
-            yield Candidate(1, k, levers, keeps)
+        for k, keeps, chunk in product(ks, keeping, chunks):
+            yield Candidate(1, k, replace(given, prefill_tokens=chunk, keep_draft=keeps))
 
 
 @dataclass(frozen=True)
@@ -112,7 +94,6 @@ class Candidate:
     batch_size: int
     num_draft_tokens: int
     levers: Levers
-    keeps_draft: bool
 
 
 def weight_bytes(parts: list[Part]) -> int:
@@ -132,8 +113,8 @@ def fitting(
 
     any_k: whether every K is tried; otherwise a smaller K only where no larger one fits.
 
-    Columns: batch_size, num_draft_tokens, draft_kv ("all", "window N" or "none"), prefill_tokens,
-    accept_rows, peak_bytes, tokens_per_s, and candidate.
+    Columns: batch_size, num_draft_tokens, draft_kv ("all" or "none"), prefill_tokens, peak_bytes,
+    tokens_per_s, and candidate.
     """
     entries: list[dict[str, Any]] = []
     for candidate in search.candidates():
@@ -148,21 +129,15 @@ def fitting(
                 batch_size=rows,
                 num_draft_tokens=chosen.num_draft_tokens,
                 levers=chosen.levers,
-                keeps_draft=chosen.keeps_draft,
             )
             entries.append(_entry(chosen, search, speed))
     if not entries:
         return pd.DataFrame()
     table = pd.DataFrame(entries)
-    # Of those that are equally fast, one that keeps all draft K/V, and then the one that takes
-    # least: a window may cost acceptance, which is not predicted.
-    partly = table["draft_kv"] != "all"
-    order = ["tokens_per_s", "partly", "peak_bytes"]
-    table = table.assign(partly=partly).sort_values(order, ascending=[False, True, True])
-    table = table.drop(columns="partly")
+    # Of those that are equally fast, the one that takes least.
+    table = table.sort_values(["tokens_per_s", "peak_bytes"], ascending=[False, True])
     # Whole numbers, though some entries have none.
-    whole = dict.fromkeys(("prefill_tokens", "accept_rows"), "Int64")
-    return table.reset_index(drop=True).astype(whole)
+    return table.reset_index(drop=True).astype({"prefill_tokens": "Int64"})
 
 
 def _sizes(most: int) -> list[int]:
@@ -175,17 +150,12 @@ def _sizes(most: int) -> list[int]:
 
 
 def _entry(candidate: Candidate, search: Search, speed: float) -> dict[str, Any]:
-    kept = "all"
-    if candidate.levers.draft_window is not None:
-        kept = f"window {candidate.levers.draft_window}"
-    if search.draft is None or not candidate.keeps_draft:
-        kept = "none"
+    kept = "all" if search.draft is not None and candidate.levers.keep_draft else "none"
     return {
         "batch_size": candidate.batch_size,
         "num_draft_tokens": candidate.num_draft_tokens,
         "draft_kv": kept,
         "prefill_tokens": candidate.levers.prefill_tokens,
-        "accept_rows": candidate.levers.accept_rows,
         "peak_bytes": search.peak(candidate),
         "tokens_per_s": speed,
         "candidate": candidate,

@@ -7,28 +7,17 @@ from dataclasses import dataclass
 
 from specviz.util.validate import require_bool, require_choice, require_int
 
-OFF = "pass an int, or None to leave it"
-
 
 @dataclass(frozen=True)
 class Levers:
     """Ways to take less memory that leave the text unchanged. Each costs some time.
 
-    With coupling="rejection", `draft_window` draws another sample of the same distribution, since
-    it changes what the draft model proposes.
-
     Attributes:
         prefill_tokens: the most tokens that one forward of a prefill reads. Longer prompts are read
             in chunks, and a forward takes fewer rows. None: a forward takes all rows of similar
             length. deterministic=True has a shape of its own and takes no notice.
-        draft_window: the slots of K/V that a draft model keeps of a row. When they are full, it
-            reads the later half of them again. None: all of the row. Draft heads and trees keep all
-            of it.
-        draft_logits: whether the draft's logits are kept until the next round replaces them. They
-            are needed by coupling="rejection", and by selectors that score drafts.
-        accept_rows: how many rows are judged at a time; None: all of them.
-        slab_block: the slabs of K/V grow by so many slots as rows get longer. None: they have room
-            for the longest row from the beginning.
+        keep_draft: whether the draft model's (or head's) K/V is kept between rounds. If not, it
+            reads every row's whole text again before it drafts.
         state: what the target keeps where its layers are recurrences: "states", that after each
             token of a round, or "inputs", one state a row and what the recurrence has read since,
             which it reads again. "auto": inputs, where the states of all rows would take more than
@@ -40,19 +29,16 @@ class Levers:
     """
 
     prefill_tokens: int | None = None
-    draft_window: int | None = None
-    draft_logits: bool = True
-    accept_rows: int | None = None
-    slab_block: int | None = None
+    keep_draft: bool = True
     state: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("prefill_tokens", "draft_window", "accept_rows", "slab_block"):
-            value = getattr(self, name)
-            if value is not None:
-                # A plain int, also where numpy's was passed.
-                object.__setattr__(self, name, require_int(name, value, remedy=OFF))
-        require_bool("draft_logits", self.draft_logits)
+        if self.prefill_tokens is not None:
+            remedy = "pass an int, or None to leave it"
+            # A plain int, also where numpy's was passed.
+            tokens = require_int("prefill_tokens", self.prefill_tokens, remedy=remedy)
+            object.__setattr__(self, "prefill_tokens", tokens)
+        require_bool("keep_draft", self.keep_draft)
         require_choice("state", self.state, ("auto", "states", "inputs"))
 
     def prefill_shape(self, rows: int, longest: int) -> tuple[int, int]:

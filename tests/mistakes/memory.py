@@ -8,8 +8,8 @@ def kv_bytes(rows, prompt, new, K, layers, kv_heads, head_dim, size, *, more=1, 
 WRONG = {
     "lever": {
         "K/V of K + 1 new tokens in a round": ["K"],
-        "look for the part that every row holds": ["chunks", "logits", "accept"],
-        "choose one of K, logits": ["B"],
+        "while a round drafts": ["draft"],
+        "choose one of K, chunks": ["B"],
     },
     "kv_bytes": {
         "keys and values both count; a row has 1158 slots": [lambda *run: kv_bytes(*run, both=1)],

@@ -1,11 +1,11 @@
 """The drafters by name. A new one is a file here and an entry in DRAFTERS."""
 
-from dataclasses import Field, fields
 from typing import Any
 
 import pandas as pd
 
-from specviz.engine.drafters.base import Draft, Drafter, NoDrafter, Task, check_draft, check_trees
+from specviz.engine.draft import Draft
+from specviz.engine.drafters.base import Drafter, NoDrafter, Task
 from specviz.engine.drafters.heads import (
     CloverDrafter,
     Eagle1Drafter,
@@ -18,7 +18,7 @@ from specviz.engine.drafters.model import ModelDrafter
 from specviz.engine.drafters.static_tree import StaticTree
 from specviz.engine.drafters.synthetic import SyntheticDrafter
 from specviz.engine.drafters.tree import TreeDrafter
-from specviz.engine.registry import make
+from specviz.engine.registry import described, make
 
 __all__ = [
     "DRAFTERS",
@@ -26,8 +26,6 @@ __all__ = [
     "Drafter",
     "NoDrafter",
     "Task",
-    "check_draft",
-    "check_trees",
     "drafter",
     "drafters",
 ]
@@ -64,14 +62,4 @@ def drafters() -> pd.DataFrame:
 
     Options come with their defaults, or with "required" where they have none.
     """
-    rows = []
-    for name, kind in DRAFTERS.items():
-        options = ", ".join(_describe(option) for option in fields(kind))
-        rows.append({"drafter": name, "description": kind.description, "options": options})
-    return pd.DataFrame(rows)
-
-
-def _describe(option: Field[Any]) -> str:
-    if option.default == ():
-        return f"{option.name} (required)"
-    return f"{option.name}={option.default!r}"
+    return described("drafter", DRAFTERS)

@@ -6,82 +6,19 @@ phase, and `check` if there are runs that it cannot serve.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from specviz.engine.batch import Request
+from specviz.engine.draft import Draft
 from specviz.engine.features import Features
 from specviz.engine.models.pair import Pair
 from specviz.engine.registry import plain_options
 from specviz.engine.sampling import SamplingParams
 from specviz.engine.state import State
-from specviz.engine.trees.shape import check_parents
-from specviz.util.validate import require_choice, require_kind
-
-# How trees are judged under coupling="rejection"; see `Draft.judged_by`.
-JUDGES = ("target", "rest", "each", "first")
-
-
-@dataclass(frozen=True)
-class Draft:
-    """The proposals of a round.
-
-    Attributes:
-        tokens: (b, K) int64.
-        logits: (b, K, V) float32, from which the tokens were chosen; None without a model.
-        lengths: (b,) int64, how many of a row's tokens are verified, 0..K; None for all.
-        scores: (b, K) float32, by which they were selected; None where nothing was.
-        total: the sum of `lengths`, where the host knows it.
-        parents: (b, K) int64, the draft that each draft follows, -1 for the pending token. None for
-            a chain, where each follows the one before. A parent stands before its children, and
-            drafts of one parent differ.
-        height: the most drafts on one branch, where it is known to be less than K.
-        columns: (b, K) int64, how far behind the pending token's slot the draft models keep the K/V
-            of each draft of a tree; 0 where they have none. None for draft j at j + 1.
-        judged_by: under coupling="rejection", how a tree is judged. "target": a token is drawn
-            from the target's distribution after each node, and followed where it is a draft. That
-            is exact however the drafts were found. "rest": each child by the q that is left
-            without its earlier siblings, which is exact for children drawn from `logits` without
-            replacement, in this order. "each": each child by the whole q, which is exact for
-            children drawn from it independently, with `drawn`. "first": the same without `drawn`,
-            which is biased.
-        drawn: (b, K) int64, for judged_by="each": what was drawn in the place of each draft. Where
-            an earlier sibling is that token already, `tokens` has another one, which is not
-            accepted.
-        chosen: (b, K) float32, the logits of the proposed tokens, where `logits` are not kept.
-    """
-
-    tokens: Tensor
-    logits: Tensor | None = None
-    lengths: Tensor | None = None
-    scores: Tensor | None = None
-    total: int | None = None
-    parents: Tensor | None = None
-    height: int | None = None
-    columns: Tensor | None = None
-    judged_by: str = "target"
-    drawn: Tensor | None = None
-    chosen: Tensor | None = None
-
-    def without_logits(self) -> "Draft":
-        """Return a copy that keeps the logits of the proposed tokens alone."""
-        if self.logits is None:
-            return self
-        chosen = self.logits.gather(2, self.tokens[:, :, None])[:, :, 0]  # (b, K)
-        return replace(self, logits=None, chosen=chosen)
-
-    def of_rows(self, rows: slice) -> "Draft":
-        """Return the proposals for these rows."""
-        changes: dict[str, Any] = {"total": None}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, Tensor):
-                changes[field.name] = value[rows]
-        return replace(self, **changes)
 
 
 @dataclass(frozen=True)
@@ -125,19 +62,6 @@ class Drafter:
     branches: ClassVar[bool] = False
     runs_target: ClassVar[bool] = False
     capturable: ClassVar[bool] = False
-
-    @property
-    def keeps_cache(self) -> bool:
-        """Whether K/V of its models is kept from round to round.
-
-        Without it, they read each row's whole text before every round.
-        """
-        return True
-
-    @property
-    def takes_window(self) -> bool:
-        """Whether its model may keep K/V of a row's last tokens alone; see `Levers`."""
-        return False
 
     @property
     def draft_kv(self) -> str:
@@ -206,67 +130,6 @@ class Drafter:
         """Return K >= 1 proposals for each row of the batch. K may differ from round to round."""
         raise NotImplementedError(
             f"drafter={self.name!r} must override `propose`; let it return a Draft"
-        )
-
-
-def check_draft(
-    drafter: Drafter, draft: object, rows: int, num_draft_tokens: int, vocabulary: int | None
-) -> None:
-    """Raise ValueError unless a drafter returned K tokens for each of `rows` rows.
-
-    Ids outside the vocabulary are looked for on a CPU alone: elsewhere the host would wait for the
-    device.
-    """
-    shape = rows, num_draft_tokens
-    remedy = f"return Draft(tokens) with an int64 tensor of shape {shape}"
-    require_kind(f"what drafter={drafter.name!r} proposes", draft, Draft, remedy)
-    assert isinstance(draft, Draft)
-    require_kind("Draft.tokens", draft.tokens, Tensor, remedy)
-    if draft.tokens.shape != shape or draft.tokens.dtype != torch.long:
-        raise ValueError(
-            f"Draft.tokens must be int64 of shape {shape}, "
-            f"got {str(draft.tokens.dtype).removeprefix('torch.')} of shape "
-            f"{tuple(draft.tokens.shape)}; {remedy}, and say in `lengths` where rows have fewer"
-        )
-    if vocabulary is None or draft.tokens.device.type != "cpu":
-        return
-    for token in map(int, draft.tokens.aminmax()):
-        if not 0 <= token < vocabulary:
-            raise ValueError(
-                f"Draft.tokens must be ids from 0 to {vocabulary - 1}, got {token}; "
-                f"let drafter={drafter.name!r} propose tokens of the target's vocabulary, and say "
-                "in `lengths` where rows have fewer"
-            )
-
-
-def check_trees(drafter: Drafter, draft: Draft) -> None:
-    """Raise ValueError unless the trees of this draft can be verified and judged."""
-    if not drafter.branches:
-        raise ValueError(
-            f"drafter={drafter.name!r} returned Draft.parents, but says branches = False; "
-            "set `branches = True` on its class, so that the run can take trees"
-        )
-    check_parents(draft.parents, draft.tokens, draft.height)
-    require_choice("Draft.judged_by", draft.judged_by, JUDGES)
-    if draft.judged_by == "first" and not drafter.biased:
-        raise ValueError(
-            f"drafter={drafter.name!r} returned Draft.judged_by='first', but says biased = False; "
-            "pass 'rest' or 'target', or override `biased`"
-        )
-    if (draft.judged_by == "each") != (draft.drawn is not None):
-        raise ValueError(
-            f"drafter={drafter.name!r} returned Draft.judged_by={draft.judged_by!r} and Draft.drawn"
-            f" is {'not ' if draft.drawn is not None else ''}None; pass judged_by='each' together "
-            "with the tokens that were drawn, and only then"
-        )
-    if draft.columns is None:
-        return
-    require_kind("Draft.columns", draft.columns, Tensor, "pass a tensor (b, K) of ints, or None")
-    if draft.columns.shape != draft.tokens.shape or draft.columns.dtype != torch.long:
-        raise ValueError(
-            f"Draft.columns must be int64 of shape {tuple(draft.tokens.shape)}, as Draft.tokens, "
-            f"got {str(draft.columns.dtype).removeprefix('torch.')} of shape "
-            f"{tuple(draft.columns.shape)}; pass one column for each draft, or None"
         )
 
 

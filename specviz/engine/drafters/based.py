@@ -41,7 +41,6 @@ class BasedDrafter(ModelDrafter):
     branches: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if is_one_of(self.base, (ParallelDrafter.name,)):
             raise ValueError(
                 "base='parallel' drafts all tokens in one forward, before any of them is chosen, "
@@ -53,11 +52,7 @@ class BasedDrafter(ModelDrafter):
     @property
     def _chain(self) -> Drafter:
         """The drafter of chains from the same base."""
-        return _CHAINS[self.base](keep_cache=self.keep_cache)
-
-    @property
-    def takes_window(self) -> bool:
-        return False
+        return _CHAINS[self.base]()
 
     @property
     def draft_kv(self) -> str:

@@ -13,7 +13,8 @@ from typing import ClassVar
 import torch
 from transformers import PreTrainedModel
 
-from specviz.engine.drafters.base import Draft, Drafter, Task
+from specviz.engine.draft import Draft
+from specviz.engine.drafters.base import Drafter, Task
 from specviz.engine.drafters.model import choose, run_ahead
 from specviz.engine.drafters.readers import count_fed, make_reader
 from specviz.engine.features import Features
@@ -26,24 +27,7 @@ from specviz.util.validate import require_bool
 
 @dataclass(frozen=True)
 class HeadDrafter(Drafter):
-    """A head of the pair, by the drafter's name.
-
-    Attributes:
-        keep_cache: whether K/V of the head is kept. Without it, the head reads every row's whole
-            text again before each round.
-
-    Raises:
-        ValueError: an option cannot be used.
-    """
-
-    keep_cache: bool = True
-
-    def __post_init__(self) -> None:
-        require_bool("keep_cache", self.keep_cache)
-
-    @property
-    def keeps_cache(self) -> bool:
-        return self.keep_cache
+    """A head of the pair, by the drafter's name."""
 
     def head(self, pair: Pair) -> DraftHead:
         """Return the pair's head of this name. Raise ValueError if it has none."""
@@ -98,7 +82,6 @@ class GuessingDrafter(HeadDrafter):
     reread: bool = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_bool("reread", self.reread)
 
     @property

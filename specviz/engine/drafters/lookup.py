@@ -13,7 +13,8 @@ from typing import ClassVar
 import torch
 from torch.nn.functional import pad
 
-from specviz.engine.drafters.base import Draft, Drafter
+from specviz.engine.draft import Draft
+from specviz.engine.drafters.base import Drafter
 from specviz.engine.state import State
 from specviz.util.validate import require_int, short
 

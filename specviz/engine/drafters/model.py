@@ -1,44 +1,27 @@
 """A draft model that keeps its K/V across rounds, under every strategy."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specviz.engine.drafters.base import Draft, Drafter
+from specviz.engine.draft import Draft
+from specviz.engine.drafters.base import Drafter
 from specviz.engine.kv.feed import Feed
 from specviz.engine.models.pair import Pair
 from specviz.engine.state import State
-from specviz.util.validate import require_bool
 
 
 @dataclass(frozen=True)
 class ModelDrafter(Drafter):
-    """The pair's draft model, K forwards a round.
-
-    `keep_cache=False` shows the cost of doing without K/V: none is kept, and before each round the
-    model reads every row's whole text again.
-    """
-
-    keep_cache: bool = field(default=True, kw_only=True)
+    """The pair's draft model, K forwards a round."""
 
     name: ClassVar[str] = "model"
     description: ClassVar[str] = "the pair's draft model, one forward a draft token"
     capturable: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        require_bool("keep_cache", self.keep_cache)
-
-    @property
-    def keeps_cache(self) -> bool:
-        return self.keep_cache
-
-    @property
-    def takes_window(self) -> bool:
-        return True
 
     def models(self, pair: Pair) -> dict[str, PreTrainedModel]:
         return {"draft": pair.draft}
@@ -59,7 +42,7 @@ def run_ahead(
     the one in its place in `instead` (b, num_tokens).
     """
     cache = state.caches[model]
-    is_chain = num_tokens == cache.chain_length and instead is None and state.levers.draft_logits
+    is_chain = num_tokens == cache.chain_length and instead is None
     if is_chain:
         # One token would need compiled code of its own; that for two serves any larger number.
         fed_first = max(fed_first, 2)
@@ -74,7 +57,6 @@ def run_ahead(
         return Draft(tokens=chain.tokens, logits=chain.logits)
     tokens = []
     logits = []
-    chosen = []
     for j in range(num_tokens):
         first_column = fed_first + j - 1 if j else 0
         columns = slice(first_column, fed_first + j)
@@ -83,18 +65,11 @@ def run_ahead(
         own = choose(state, step_logits, j)[:, None]  # (b, 1)
         fed = own if instead is None else instead[:, j : j + 1]
         tokens.append(fed)
-        if state.levers.draft_logits:
-            logits.append(step_logits)
-        else:
-            chosen.append(step_logits.gather(1, fed))
-    if not state.levers.draft_logits:
-        return Draft(torch.cat(tokens, 1), chosen=torch.cat(chosen, 1))
+        logits.append(step_logits)
     return Draft(torch.cat(tokens, 1), torch.stack(logits, 1))
 
 
 def choose(state: State, logits: Tensor, ahead: int) -> Tensor:
     """Return the drafts (b,) chosen from logits (b, V), `ahead` tokens behind the first one."""
-    requests = [row.request.index for row in state.batch.rows]
-    # Of the token to be chosen, as in `accept`: both sides draw from the same numbers.
-    positions = [row.length + ahead for row in state.batch.rows]
-    return state.chooser.draft(logits, requests, positions)
+    # As in `accept`: both sides draw from the same numbers.
+    return state.chooser.draft(logits, state.batch.places(ahead))

@@ -13,7 +13,8 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from specviz.engine.drafters.base import JUDGES, Draft, Task
+from specviz.engine.draft import JUDGES, Draft
+from specviz.engine.drafters.base import Task
 from specviz.engine.drafters.based import BasedDrafter
 from specviz.engine.drafters.readers import Reader, make_reader
 from specviz.engine.drafters.tree import check_children
@@ -21,8 +22,7 @@ from specviz.engine.kv.transfer import to_device
 from specviz.engine.models.pair import Pair
 from specviz.engine.sampling import Rejection
 from specviz.engine.state import State
-from specviz.engine.trees.rejection import without_repeats
-from specviz.engine.trees.shape import Tree, find_tree
+from specviz.engine.trees import Tree, find_tree, without_repeats
 from specviz.util.validate import is_count, require_bool, require_choice, short
 
 SIBLINGS = ("likeliest", "drawn", "independent")
@@ -161,14 +161,13 @@ class StaticTree(BasedDrafter):
 
     def _children(self, state: State, logits: Tensor, depth: int, count: int) -> Tensor:
         """Return the children (b, m, count) of nodes at `depth`, given the logits (b, m, V)."""
-        requests = [row.request.index for row in state.batch.rows]
-        indices = [row.length + depth for row in state.batch.rows]
+        places = state.batch.places(depth)
         chooser = state.chooser
         if self.siblings == "drawn" and isinstance(chooser, Rejection):
-            return chooser.draw_children(logits, requests, indices, count)
+            return chooser.draw_children(logits, places, count)
         if self.siblings == "independent" and isinstance(chooser, Rejection):
-            return chooser.draw_independently(logits, requests, indices, count)
-        return chooser.branch(logits, requests, indices, count)[0]
+            return chooser.draw_independently(logits, places, count)
+        return chooser.branch(logits, places, count)[0]
 
 
 class Level(NamedTuple):

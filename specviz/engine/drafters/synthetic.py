@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.engine.drafters.base import Draft, Task
+from specviz.engine.draft import Draft
+from specviz.engine.drafters.base import Task
 from specviz.engine.drafters.model import ModelDrafter, run_ahead
 from specviz.engine.rng import DRAFT, Noise
 from specviz.engine.state import State
@@ -49,7 +50,6 @@ class SyntheticDrafter(ModelDrafter):
     capturable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         object.__setattr__(self, "rates", _valid_rates(self.rates))
 
     def check(self, task: Task) -> None:

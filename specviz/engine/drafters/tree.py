@@ -6,7 +6,7 @@ model reads them, and each gets its likeliest continuations. Of all drafts, the 
 Source: EAGLE-2 (Li et al., arXiv 2406.16858), which grows trees this way for one sequence.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -14,9 +14,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from specviz.engine.drafters.base import Draft, Task
+from specviz.engine.draft import Draft
+from specviz.engine.drafters.base import Task
 from specviz.engine.drafters.based import BasedDrafter
-from specviz.engine.drafters.calibration import Curves, calibrate, require_calibration
 from specviz.engine.drafters.readers import make_reader
 from specviz.engine.models.pair import Pair
 from specviz.engine.state import State
@@ -29,15 +29,12 @@ MOST = 64  # drafts of a level, and levels
 class TreeDrafter(BasedDrafter):
     """The best K drafts of a tree that a draft model or a head grows.
 
-    A draft's score is the product of q along its branch, or of what `calibration` makes of q.
+    A draft's score is the product of q along its branch.
 
     Attributes:
         depth: D, the most drafts on a branch; the draft model runs as many forwards.
         width: W, how many drafts of a level are expanded.
         children: C, how many continuations each of them gets.
-        calibration: for each rank among its siblings, a pair (intercept, slope): a draft is
-            accepted with chance sigmoid(intercept + slope * logit(q)). "embedded" names those that
-            were fitted to greedy texts of the embedded pair; None takes q as it is.
 
     Raises:
         ValueError: an option cannot be used.
@@ -46,7 +43,6 @@ class TreeDrafter(BasedDrafter):
     depth: int = 4
     width: int = 2
     children: int = 2
-    calibration: Sequence[Sequence[float]] | str | None = None
 
     name: ClassVar[str] = "tree"
     description: ClassVar[str] = (
@@ -59,7 +55,6 @@ class TreeDrafter(BasedDrafter):
         for option in ("depth", "width", "children"):
             value = require_int(option, getattr(self, option), maximum=MOST)
             object.__setattr__(self, option, value)
-        object.__setattr__(self, "calibration", require_calibration(self.calibration))
 
     @property
     def judged_by_q(self) -> bool:
@@ -96,9 +91,12 @@ class TreeDrafter(BasedDrafter):
         self.check_depth(self.levels(task.max_draft_tokens), task)
         check_children(self.children, task)
 
+    def log_chances(self, log_q: Tensor) -> Tensor:
+        """Return how likely the C likeliest drafts of a node are accepted, for log q (..., C)."""
+        return log_q
+
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        curves = require_calibration(self.calibration)
-        tree = Growth(state, self.columns(num_draft_tokens), curves)
+        tree = Growth(state, self.columns(num_draft_tokens), self.log_chances)
         tree.branch(tree.begin(), self.children)
         levels = self.levels(num_draft_tokens)
         for _ in range(levels - 1):
@@ -126,11 +124,12 @@ class Growth:
             the logits read so far the draft was chosen from.
     """
 
-    def __init__(self, state: State, num_columns: int, curves: Curves | None = None) -> None:
+    def __init__(
+        self, state: State, num_columns: int, log_chances: Callable[[Tensor], Tensor]
+    ) -> None:
         self.state = state
-        self.curves = curves
+        self.log_chances = log_chances
         self.reader = make_reader(state)
-        self.requests = [row.request.index for row in state.batch.rows]
         self.tokens: list[Tensor] = []
         self.parents: list[Tensor] = []
         self.scores: list[Tensor] = []
@@ -161,17 +160,14 @@ class Growth:
         """Add the likeliest continuations of what was read last, given its logits (b, m, V)."""
         numbers, columns, scores = self._read
         level = len(self.tokens)
-        indices = [row.length + level for row in self.state.batch.rows]
-        chooser = self.state.chooser
-        tokens, log_q = chooser.branch(logits, self.requests, indices, children)  # (b, m, C)
-        if self.curves is not None:
-            log_q = calibrate(log_q, self.curves)
+        places = self.state.batch.places(level)
+        tokens, log_q = self.state.chooser.branch(logits, places, children)  # (b, m, C)
         b, m, _ = tokens.shape
         first = sum(part.shape[1] for part in self._logits) - m
         source = torch.arange(first, first + m, device=tokens.device)
         self.tokens.append(tokens.flatten(1))
         self.parents.append(numbers.repeat_interleave(children, 1))
-        self.scores.append((scores[:, :, None] + log_q).flatten(1))
+        self.scores.append((scores[:, :, None] + self.log_chances(log_q)).flatten(1))
         self.columns.append(torch.zeros_like(self.tokens[-1]))
         self.sources.append(source.repeat_interleave(children).expand(b, -1))
         self._parent_columns = columns.repeat_interleave(children, 1)

@@ -56,8 +56,8 @@ class CachedModel:
         holds_kv: whether there is any K/V to keep; some draft heads have none.
         packs: when `forward` leaves the filling of a feed out: "never", "worth" (where that saves
             time) or "always"; see `packing`.
-        cache: the slabs; with a `block`, they grow by so many slots. Layers with states keep those
-            of a row's last `columns` tokens and a few more, or as `state` says; see `Levers`.
+        cache: the slabs. Layers with states keep those of a row's last `columns` tokens and a few
+            more, or as `state` says; see `Levers`.
         chain_length: the forwards of a `run_chain`; None where chains are not compiled.
     """
 
@@ -67,7 +67,6 @@ class CachedModel:
         rows: int,
         slots: int,
         vocabulary: int | None = None,
-        block: int | None = None,
         *,
         columns: int = 0,
         state: str = "states",
@@ -87,7 +86,7 @@ class CachedModel:
             states = read_setting(config, "number_of_conv_states") or 1
             kinds = [(kind, states) for kind in config.layer_types]
         make = cache_class(model)
-        self.cache = make(num_layers, rows, slots, block, kinds, depth=columns + MORE_STATES)
+        self.cache = make(num_layers, rows, slots, kinds, depth=columns + MORE_STATES)
         self._set_way(state)
         for mixer, number in self._mixers.items():
             self.cache.layers[number].own = held_states(mixer)
@@ -347,7 +346,6 @@ class CachedModel:
 
     def _inputs(self, feed: Feed, dense: bool) -> dict[str, Any]:
         window = feed.visible.shape[-1]
-        self.cache.make_room(window)
         # The model passes K/V of each layer to the cache, but not where it belongs.
         # Attention code of a class's own may take views of K/V, which need contiguous memory.
         own = not self.model._supports_attention_backend
@@ -409,7 +407,6 @@ class CachedModel:
             return
         # One entry for all: the record's replay must read them before it writes any, too.
         self._note(list(moves))
-        self.cache.make_room(max(move.to_slot + move.length for move in moves))
         move(self.slabs, moves)
         pairs = sorted(
             {(each.from_row, each.to_row) for each in moves if each.from_row != each.to_row}

@@ -76,11 +76,7 @@ class Access:
 
 
 class SlabLayer(CacheLayerMixin):
-    """One layer's slabs, allocated at the first write, when heads, dtype and device are known.
-
-    Attributes:
-        slots: how many there are now.
-    """
+    """One layer's slabs, allocated at the first write, when heads, dtype and device are known."""
 
     is_sliding = False
     is_initialized: bool
@@ -100,21 +96,6 @@ class SlabLayer(CacheLayerMixin):
         """Those that are allocated: keys, values and, where there are any, the indexer's keys."""
         found = [self.keys, self.values] if self.is_initialized else []
         return found if self.indexer is None else [*found, self.indexer]
-
-    def grow(self, slots: int) -> None:
-        """Let the slabs have `slots` slots; those that there are keep what they hold."""
-        if self.is_initialized:
-            # One after the other, so that only one is there twice at a time.
-            self.keys = self._grown(self.keys, slots)
-            self.values = self._grown(self.values, slots)
-        if self.indexer is not None:
-            self.indexer = self._grown(self.indexer, slots)
-        self.slots = slots
-
-    def _grown(self, slab: Tensor, slots: int) -> Tensor:
-        larger = self._zeros(slab, slots, *slab.shape[2:])
-        larger[:, : self.slots] = slab
-        return larger
 
     def _zeros(self, like: Tensor, slots: int, heads: int, depth: int) -> Tensor:
         # Zeros, because a mask does not keep out NaN: 0 * NaN is NaN.
@@ -232,12 +213,7 @@ class HybridLayer(StateLayer, SlabLayer):
 
 
 class SlabCache(Cache):
-    """All layers' slabs. `access` is set before a forward, because `update` only gets the layer.
-
-    Attributes:
-        most: the slots that a slab may have.
-        block: the slabs grow by so many slots; None: they have `most` from the beginning.
-    """
+    """All layers' slabs. `access` is set before a forward, because `update` only gets the layer."""
 
     access: Access
     steps: Steps
@@ -247,23 +223,19 @@ class SlabCache(Cache):
         num_layers: int,
         rows: int,
         slots: int,
-        block: int | None = None,
         kinds: Sequence[tuple[str, int]] = (),
         depth: int = 0,
     ) -> None:
-        now = slots if block is None else min(block, slots)
         layers: list[Any] = []
         for number in range(num_layers):
             kind, states = kinds[number] if kinds else ("", 1)
             if kind in STATES:
                 layers.append(StateLayer(rows, depth, states))
             elif kind in HYBRIDS:
-                layers.append(HybridLayer(rows, now, depth, states))
+                layers.append(HybridLayer(rows, slots, depth, states))
             else:
-                layers.append(SlabLayer(rows, now))
+                layers.append(SlabLayer(rows, slots))
         Cache.__init__(self, layers=layers)  # a subclass may have a parent that takes none
-        self.most = slots
-        self.block = block
 
     @property
     def state_layers(self) -> list[StateLayer]:
@@ -325,15 +297,6 @@ class SlabCache(Cache):
         """Let torch.compile leave writes out of what it compiles."""
         self.update = torch.compiler.disable(self.update)  # type: ignore[method-assign]
 
-    def make_room(self, slots: int) -> None:
-        """Let the slabs grow until they have `slots` slots or more, by whole blocks."""
-        if self.block is None:
-            return
-        wanted = min(-(-slots // self.block) * self.block, self.most)
-        for layer in self.slab_layers:
-            if layer.slots < wanted:
-                layer.grow(wanted)
-
     @property
     def slab_layers(self) -> list[SlabLayer]:
         """The layers that may keep K/V."""
@@ -341,7 +304,6 @@ class SlabCache(Cache):
 
     def restore(self, row: int, slots: Tensor, held: Sequence[Tensor]) -> None:
         """Write what the layers' `held` has returned, one after the other, to slots of a row."""
-        self.make_room(int(slots.max()) + 1)
         for number, layer in enumerate(self.slab_layers):
             layer.restore(row, slots, held[3 * number : 3 * number + 3])
 

@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 from specviz.engine.batch import Request
-from specviz.engine.draft_length import DraftLength
+from specviz.engine.draft_length import DraftLength, Meter
 from specviz.engine.events import Event
 from specviz.engine.lanes.parcel import LaneState
-from specviz.engine.meter import Meter
 from specviz.engine.run import Run
 from specviz.engine.setup import make_state
 from specviz.engine.timing import Stopwatch

@@ -31,10 +31,12 @@ import torch
 from torch import Tensor
 
 from specviz.engine.batch import Request
+from specviz.engine.draft import Draft
 from specviz.engine.faults import FAULTS, TREE_FAULTS, Fault
 from specviz.engine.kv.layout import Layout
 from specviz.engine.registry import plain_options
 from specviz.engine.state import State
+from specviz.engine.trees import Walk
 from specviz.util.validate import is_count, require_bool, require_choice, require_int, short
 
 FAULT_OPTIONS = ("break_invariant", "rows", "from_round")
@@ -137,18 +139,14 @@ class Strategy:
         """Return K of this round, at most `num_draft_tokens`. The batch is chosen already."""
         return num_draft_tokens
 
-    def keep(
-        self, drafts: Tensor, accepted: Tensor, emitted: Tensor, room: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return what to keep of what the target accepted, as new `accepted` and `emitted`.
+    def keep(self, draft: Draft, walk: Walk, room: Tensor) -> Walk:
+        """Return what to keep of what the target accepted.
 
         Args:
-            drafts: (b, K) int64.
-            accepted: (b,) int64, drafts of each row that the target accepted.
-            emitted: (b, K+1) int64, of which the first accepted + 1 count.
+            walk: of the emitted tokens, the first accepted + 1 count.
             room: (b,) int64, tokens that each row may still emit; 0 for a finished row.
         """
-        return accepted, emitted
+        return walk
 
     def max_gain(self, num_draft_tokens: int) -> int:
         """Return how many tokens a row may gain in a round with K = `num_draft_tokens`."""
@@ -173,9 +171,9 @@ class Strategy:
         return self
 
     @property
-    def drafter_options(self) -> dict[str, dict[str, Any]]:
-        """Options for a drafter chosen by name, by that name. A drafter object stays as it is."""
-        return {}
+    def keeps_draft(self) -> bool:
+        """Whether the draft models' K/V may be kept between rounds; see `Levers.keep_draft`."""
+        return True
 
     # ---- what a subclass uses ----
 

@@ -8,7 +8,7 @@ measure it alone, and `as_published=True` sets all habits of a strategy. They ar
   Such a round gains K tokens instead of K + 1, and K = 1 gains no more than plain decoding.
 - shrink_to_budget=True: the whole batch drafts no more tokens than the row with the smallest
   remaining budget may still write.
-- `keep_cache=False` of the model drafter: the draft reads every row's whole text in every round.
+- `Levers(keep_draft=False)`: the draft reads every row's whole text in every round.
 - drop_cache=True (EXSPEC): a prompt is read when its row is first chosen. A batch that has to be
   realigned and contains such a row loses all its K/V and reads all its rows again.
 - group_by="padded" (EXSPEC): groups are rows that end in one column as they lie, padding
@@ -20,7 +20,7 @@ and `ExSpec` have anyway.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from specviz.engine.state import State
 from specviz.engine.strategies.base import Strategy
@@ -35,7 +35,7 @@ class Habits(Strategy):
 
     Attributes:
         as_published: whether to set every option in `published`, whatever was given for it, and
-            to make a model drafter that is chosen by name with keep_cache=False.
+            to keep no K/V of the draft.
         published: the options as the public code has them.
     """
 
@@ -55,8 +55,8 @@ class Habits(Strategy):
         super().__post_init__()
 
     @property
-    def drafter_options(self) -> dict[str, dict[str, Any]]:
-        return {"model": {"keep_cache": False}} if self.as_published else {}
+    def keeps_draft(self) -> bool:
+        return not self.as_published
 
     def shorten(self, state: State, num_draft_tokens: int) -> int:
         if not self.shrink_to_budget:

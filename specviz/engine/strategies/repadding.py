@@ -19,9 +19,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from specviz.engine.draft import Draft
 from specviz.engine.kv.layout import Layout, Ones
 from specviz.engine.state import State
 from specviz.engine.strategies.eqspec import EqSpec, end_at
+from specviz.engine.trees import Walk
 from specviz.util.validate import require_bool
 
 
@@ -72,16 +74,15 @@ class Repadding(EqSpec):
         kind = Ones if self.ones_mask else Layout
         return kind(rows, device, max_positions)
 
-    def keep(
-        self, drafts: Tensor, accepted: Tensor, emitted: Tensor, room: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def keep(self, draft: Draft, walk: Walk, room: Tensor) -> Walk:
         """Keep the first mismatch too with `draft_bonus`, and nothing behind a full acceptance."""
-        k = drafts.shape[1]
+        k = draft.tokens.shape[1]
         if not self.draft_bonus or k == 0:
-            return accepted, emitted
+            return walk
         # `clip` lets a row gain accepted + 1 tokens. One of them is now the rejected draft, and
         # after K accepted ones there must be none, hence K - 1.
-        return accepted.clamp(max=k - 1), torch.cat([drafts, emitted[:, -1:]], 1)
+        emitted = torch.cat([draft.tokens, walk.emitted[:, -1:]], 1)
+        return walk._replace(accepted=walk.accepted.clamp(max=k - 1), emitted=emitted)
 
     def align(self, state: State, fresh: Collection[int] = ()) -> None:
         """Pad every row to the end of the one that gained most; new rows start all over."""

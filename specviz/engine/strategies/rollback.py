@@ -9,7 +9,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from specviz.engine.draft import Draft
 from specviz.engine.strategies.eqspec import EqSpec
+from specviz.engine.trees import Walk
 
 
 @dataclass(frozen=True)
@@ -24,14 +26,12 @@ class Rollback(EqSpec):
     )
     cost: ClassVar[str] = "throws verified tokens away: the batch is as slow as its worst row"
 
-    def keep(
-        self, drafts: Tensor, accepted: Tensor, emitted: Tensor, room: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def keep(self, draft: Draft, walk: Walk, room: Tensor) -> Walk:
         """Cut all rows to the batch minimum, taken over the rows that have not finished.
 
         A row that accepted more keeps the draft that the target accepted at the cut.
         """
         # A finished row in a static batch must not hold the others back.
         finished = room == 0  # (b,)
-        smallest = accepted.masked_fill(finished, emitted.shape[1]).min()
-        return accepted.clamp(max=smallest), emitted
+        smallest = walk.accepted.masked_fill(finished, walk.emitted.shape[1]).min()
+        return walk._replace(accepted=walk.accepted.clamp(max=smallest))

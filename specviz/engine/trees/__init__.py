@@ -1,1 +1,0 @@
-"""Token trees: drafts that branch. Pure tensor arithmetic, without models and caches."""
