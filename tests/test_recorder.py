@@ -59,7 +59,7 @@ def test_recording_changes_nothing(name, refill):
 
 @each_run
 def test_without_recording_no_forward_is_logged(name, refill, monkeypatch):
-    monkeypatch.setattr("specviz.generation.collect.Recorder", None)  # making one would fail
+    monkeypatch.setattr("specviz.record.builder.Builder.forward", None)  # a call would fail
     pair = make_pair("llama")
     assert generate(pair, [[1, 2]], max_new_tokens=2).trace is None
     strategy = sv.strategy(name, refill=refill)
