@@ -78,7 +78,7 @@ def header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "unrecorded": unrecorded,
         "strategy": run.strategy.name,
         "strategy_options": run.strategy.options,
-        "valid": run.promises,
+        "valid": run.options.promises,
         "right_aligned": run.strategy.right_aligned,
         "selector": run.selector.name,
         "selector_options": run.selector.options,

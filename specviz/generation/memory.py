@@ -30,9 +30,8 @@ from specviz.engine.heads import DraftHead
 from specviz.engine.models.pair import Pair
 from specviz.engine.options import Options
 from specviz.engine.requests import Prompt, make_requests
-from specviz.engine.run import Run, check_pair
+from specviz.engine.run import Run, check_pair, kept_state
 from specviz.engine.selectors import Everything
-from specviz.engine.setup import kept_state
 from specviz.engine.strategies import Strategy
 from specviz.generation.measure import measure_model
 from specviz.util.levers import NONE, Levers
@@ -178,15 +177,14 @@ class _Need:
 
 def _need(pair: Pair, prompts: Sequence[Prompt], options: Options) -> tuple[_Need, Levers]:
     """Return what a run needs, and its levers. Raise ValueError if it cannot be planned."""
-    strategy = options.make_strategy()
-    drafter = options.make_drafter(strategy)
+    strategy, drafter, selector = options.parts
     uncounted = {
         "sampling": options.sampling is not None,
         "deterministic": options.deterministic,
         "compile": options.compile,
         "graphs": options.graphs is not False,
         "lanes": options.lanes > 1,
-        "selector": type(options.make_selector()) is not Everything,
+        "selector": type(selector) is not Everything,
         "drafter": drafter.name not in DRAFTERS,
         "num_draft_tokens": isinstance(options.num_draft_tokens, str),
     }
