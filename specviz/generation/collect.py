@@ -28,6 +28,7 @@ class Collected:
 
     Attributes:
         run: the current one. It differs from the first one if memory ran out.
+        requests: of all prompts, in the caller's order.
         rounds: how many rounds are complete.
         halvings: how often the batch was halved.
     """
@@ -38,7 +39,7 @@ class Collected:
         self.halvings = 0
         self.tally = Tally()
         self.recorder = Recorder(run) if record else None
-        self._requests = run.requests
+        self.requests = run.requests
 
     def run_on(self, bar: "Progress") -> str | None:
         """Run to the end, or until memory runs out; then return the message of the error."""
@@ -109,22 +110,12 @@ class Collected:
     def tokens(self) -> list[list[int]]:
         """New tokens of each prompt, in the caller's order."""
         written = self.tally.written(self.run)
-        return [written[request.index] for request in self._requests]
-
-    @property
-    def prompts(self) -> list[list[int]]:
-        """Token ids of each prompt, in the caller's order."""
-        return [list(request.prompt) for request in self._requests]
-
-    @property
-    def budgets(self) -> list[int]:
-        """How many new tokens each prompt may have."""
-        return [request.budget for request in self._requests]
+        return [written[request.index] for request in self.requests]
 
     def facts(self) -> dict[str, Any]:
         """Return what a record's header says of the end: each prompt's status, and `halvings`."""
-        statuses = [self.status(i, tokens) for i, tokens in enumerate(self.tokens)]
-        return {"status": statuses, "halvings": self.halvings}
+        status = [self.status(i, tokens) for i, tokens in enumerate(self.tokens)]
+        return {"status": status, "halvings": self.halvings}
 
     def status(self, index: int, tokens: list[int]) -> str:
         """Return how a prompt with these new tokens has ended."""
