@@ -6,13 +6,12 @@ Runs no model and loads no weights.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from transformers import AutoConfig
 
 from specviz.costs.breakeven import realigned_rows, speculation
-from specviz.costs.memory import ALWAYS, largest_batch, list_parts, peak_of, weight_bytes
+from specviz.costs.memory import ALWAYS, RunMemory, peak_of, weight_bytes
 from specviz.costs.roofline import Roofline, floors
 from specviz.costs.shapes import ModelShape, Numbers
 from specviz.engine.models.compat import HYBRIDS, STATES, layer_types
@@ -138,7 +137,7 @@ class Case:
         """
         entries = []
         for rows in self.batch_sizes:
-            parts = list_parts(*self._models, batch_size=rows, **self._sizes)
+            parts = self._memory(rows).parts()
             weights = weight_bytes(parts)
             kv = sum(size for part, _, size in parts if part.endswith(("K/V", "states")))
             always = sum(size for _, when, size in parts if when == ALWAYS)
@@ -151,14 +150,16 @@ class Case:
 
     def largest_batch(self, memory_gb: float) -> int:
         """Return the largest B whose peak fits into so many 10**9 bytes, 0 if none does."""
-        return largest_batch(memory_gb * GB, *self._models, **self._sizes)
+        return self._memory(1).largest_batch(memory_gb * GB)
 
-    @property
-    def _models(self) -> tuple[ModelShape, ModelShape | None, Strategy]:
-        return self.roofline.target, self.roofline.draft, self.how
-
-    @property
-    def _sizes(self) -> dict[str, Any]:
-        """What `memory` and `largest_batch` ask for besides the models and B."""
-        names = ("num_draft_tokens", "prompt_tokens", "max_new_tokens")
-        return {name: getattr(self, name) for name in names} | {"dtype": self.roofline.dtype}
+    def _memory(self, rows: int) -> RunMemory:
+        return RunMemory(
+            target=self.roofline.target,
+            draft=self.roofline.draft,
+            strategy=self.how,
+            dtype=self.roofline.dtype,
+            prompt_tokens=self.prompt_tokens,
+            max_new_tokens=self.max_new_tokens,
+            batch_size=rows,
+            num_draft_tokens=self.num_draft_tokens,
+        )
