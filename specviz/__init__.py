@@ -45,10 +45,11 @@ if TYPE_CHECKING:
     from specviz.generation.memory import plan as plan
     from specviz.generation.result import Result as Result
     from specviz.prompts import load_prompts as load_prompts
-    from specviz.record.log.reader import read_log as read_log
-    from specviz.record.log.writer import TraceWriter as TraceWriter
+    from specviz.record.log import read_log as read_log
+    from specviz.record.roundend import RoundEnd as RoundEnd
     from specviz.record.schema import TraceError as TraceError
     from specviz.record.trace import Trace as Trace
+    from specviz.record.writer import TraceWriter as TraceWriter
     from specviz.util.levers import Levers as Levers
     from specviz.views.lab import lab as lab
     from specviz.views.stepper.widget import step_through as step_through
@@ -79,11 +80,12 @@ _HOME = {
     "lab": "specviz.views.lab",
     "Levers": "specviz.util.levers",
     "load_prompts": "specviz.prompts",
-    "read_log": "specviz.record.log.reader",
+    "read_log": "specviz.record.log",
     "Result": "specviz.generation.result",
     "Trace": "specviz.record.trace",
     "TraceError": "specviz.record.trace",
-    "TraceWriter": "specviz.record.log.writer",
+    "RoundEnd": "specviz.record.roundend",
+    "TraceWriter": "specviz.record.writer",
     "watch": "specviz.checks.watch.watched",
     "Watched": "specviz.checks.watch.watched",
     "WatchReport": "specviz.checks.watch.report",

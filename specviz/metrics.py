@@ -19,10 +19,10 @@ import numpy as np
 import pandas as pd
 
 from specviz.record.missing import missing_in, unknown_columns
-from specviz.record.runs import RecordedRun as RecordedRun
-from specviz.record.runs import check_recorded as check_recorded
 from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.trace import RecordedRun as RecordedRun
 from specviz.record.trace import Trace
+from specviz.record.trace import check_recorded as check_recorded
 from specviz.record.trees import branching, by_depth, decided, expanded
 from specviz.util.validate import require_kind, require_positive
 

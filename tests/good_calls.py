@@ -189,11 +189,35 @@ def _logging(name: str, arguments: dict[str, Any], fits: dict[str, str]) -> Good
     return Good(call, arguments, fits, options=getattr(sv.TraceWriter, name))
 
 
+def _end_round(**given: Any) -> None:
+    sv.TraceWriter(**WRITER).round(sv.RoundEnd(**given))
+
+
+@dataclass
+class About:
+    """What the argument `about` of a TraceWriter takes."""
+
+    target: Any = "t"
+    draft: Any = None
+    device: Any = "cpu"
+    dtype: Any = "float32"
+    created: Any = None
+    batch_size: Any = None
+    kv_bytes_per_slot: Any = None
+    right_aligned: Any = False
+    keep_draft: Any = True
+    valid: Any = True
+
+
+def _write_about(**about: Any) -> None:
+    sv.TraceWriter(**WRITER, about=about)
+
+
 def _logs() -> dict[str, Good]:
     log = sv.TraceWriter(**WRITER)
-    log.round(rows=[0], requests=[0], drafts=[[1]], accepted=[1], emitted=[[1, 2]])
-    log.save(KEPT / "log.jsonl")
     row = {"rows": [0], "requests": [0]}
+    log.round(sv.RoundEnd(**row, drafts=[[1]], accepted=[1], emitted=[[1, 2]]))
+    log.save(KEPT / "log.jsonl")
     fed = {"model": "target", **row, "tokens": [[1]], "indices": [[0]]}
     moved = dict.fromkeys(("from_row", "from_slot", "to_row", "to_slot", "length"), 1)
     many = "0 small tensor"
@@ -203,14 +227,20 @@ def _logs() -> dict[str, Good]:
         "num_draft_tokens": "small 0",
         "budget": "none small tensor",
         "eos_token_ids": "[] tensor",
-        "batch_size": "none small",
-        **dict.fromkeys(("decoder", "target", "device", "dtype"), "'a' lines"),
-        **dict.fromkeys(("draft", "drafter", "created"), "'a' lines none"),
-        **dict.fromkeys(("right_aligned", "keep_draft", "valid"), "True"),
-        **dict.fromkeys(("sampling", "kv_bytes_per_slot", "token_texts"), "none {}"),
-        "tokenizer": "none",
+        "decoder": "'a' lines",
+        "drafter": "'a' lines none",
+        "sampling": "none {}",
+        "tokenizer": "none {}",
         "path": "none file",
         "missing": "[] {}",
+        "about": "none {}",
+    }
+    about = {
+        "batch_size": "none small",
+        **dict.fromkeys(("target", "device", "dtype"), "'a' lines"),
+        **dict.fromkeys(("draft", "created"), "'a' lines none"),
+        **dict.fromkeys(("right_aligned", "keep_draft", "valid"), "True"),
+        "kv_bytes_per_slot": "none {}",
     }
     given = {
         **dict.fromkeys(("positions", "slots", "visible", "valid", "nodes", "phase"), "none"),
@@ -236,7 +266,8 @@ def _logs() -> dict[str, Good]:
             {"model": "draft", **moved},
             {**dict.fromkeys(moved, many), "length": "small tensor", "phase": "none"},
         ),
-        "TraceWriter.round": _logging("round", end, ended),
+        "TraceWriter.round": Good(_end_round, end, ended, options=sv.RoundEnd),
+        "TraceWriter:about": Good(_write_about, {}, about, options=About),
         "TraceWriter.save": Good(log.save, {"path": "x"}, {"path": "file"}),
         "read_log": Good(sv.read_log, {"path": KEPT / "log.jsonl"}),
     }

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from specviz.record.chains import DERIVED
+import specviz as sv
 from specviz.record.schema import COLUMNS, PHASES
 from specviz.record.trace import Trace, flatten_requests
+from specviz.record.trees import DERIVED
 
 
 class HandLog:
@@ -53,8 +54,9 @@ class HandLog:
             }
             self.log["feeds"].append({**when, **entry})
 
-    def round(self, *, drafts, accepted, emitted, choices, **_: Any) -> None:
+    def round(self, end: sv.RoundEnd) -> None:
         """Note what a round did to each row."""
+        drafts, accepted, emitted = end.drafts, end.accepted, end.emitted
         number = len(self.log["rounds"])
         pending = self.slots - self.K - 1
         for i, row in enumerate(self.rows):
@@ -73,7 +75,7 @@ class HandLog:
                 "gained": a + 1,
                 "drafts": drafts[i].tolist(),
                 "emitted": emitted[i] + [-1] * (self.K - a),
-                "target_top_ids": [[token] for token in choices[i].tolist()],
+                "target_top_ids": [[token] for token in end.choices[i].tolist()],
             }
             self.log["rows"].append(entry)
             row += emitted[i]

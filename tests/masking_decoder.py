@@ -65,7 +65,7 @@ class MaskingDecoder:
             accepted.append(a)
             row += emitted[i]
             self.seen[i, pending + a + 1 + self.slip :] = False
-        self.writer.round(
+        end = sv.RoundEnd(
             rows=self.numbers,
             requests=self.numbers,
             drafts=ids[:, 1:],
@@ -73,6 +73,7 @@ class MaskingDecoder:
             emitted=emitted,
             choices=choices,
         )
+        self.writer.round(end)
 
     def _read(self, ids: torch.Tensor, begin: torch.Tensor) -> torch.Tensor:
         """Feed `ids` to the target, log it, and return the target's choices."""

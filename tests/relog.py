@@ -8,6 +8,8 @@ import specviz as sv
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 
+ABOUT = ("batch_size", "right_aligned", "keep_draft", "valid", "kv_bytes_per_slot")
+
 
 def relog(trace: Trace, *, layout: bool = False, **settings: Any) -> sv.TraceWriter:
     """Return a writer that was given all that `trace` holds.
@@ -15,16 +17,15 @@ def relog(trace: Trace, *, layout: bool = False, **settings: Any) -> sv.TraceWri
     layout: whether to say where rows begin and end. Otherwise the writer finds it out.
     """
     meta = trace.meta
-    names = ("vocabulary_size", "num_draft_tokens", "eos_token_ids", "drafter", "batch_size")
-    given = {name: meta[name] for name in (*names, "right_aligned", "keep_draft", "valid")}
+    names = ("vocabulary_size", "num_draft_tokens", "eos_token_ids", "drafter", "sampling")
+    given = {name: meta[name] for name in names}
+    about = {name: meta[name] for name in ABOUT}
     writer = sv.TraceWriter(
         [trace.prompt(request) for request in range(trace.num_requests)],
         budget=trace.requests["budget"],
         decoder=meta["strategy"],
-        kv_bytes_per_slot=meta["kv_bytes_per_slot"],
-        sampling=meta["sampling"],
+        about=about | settings,
         **given,
-        **settings,
     )
     for number in range(trace.num_rounds):
         for phase in range(len(PHASES)):
@@ -85,10 +86,11 @@ def _round(writer: sv.TraceWriter, trace: Trace, number: int, layout: bool) -> N
         "target_logprobs": rows["target_logprob"],
         **places,
     }
-    writer.round(
+    end = sv.RoundEnd(
         **{name: value[order] for name, value in values.items()},
         target_top=(rows["target_top_ids"][order], rows["target_top_logprobs"][order]),
         draft_top=(rows["draft_top_ids"][order], rows["draft_top_logprobs"][order]),
         slots=int(trace.rounds["slots"][number]),
         ms={phase: float(trace.rounds[f"{phase}_ms"][number]) for phase in PHASES},
     )
+    writer.round(end)

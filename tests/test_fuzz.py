@@ -142,7 +142,7 @@ def test_without_atheris_the_fuzzer_says_so_in_one_sentence(monkeypatch, capsys)
 def test_atheris_watches_what_reads_records():
     """Functions and methods both, so that it is guided by the checks themselves."""
     names = {function.__qualname__ for function in trace_fuzz.reached()}
-    assert {"_read", "Trace.load", "validated", "_check_rows", "Replay.frame"} <= names
+    assert {"_read", "Trace.load", "validated", "_rules_of_rows", "Replay.frame"} <= names
     assert len(names) > 100
 
 

@@ -15,9 +15,9 @@ from transformers import LlamaForCausalLM, LlamaModel
 import specviz as sv
 from specviz.engine.draft_length import Auto, Spent
 from specviz.engine.recorder import Recorder
-from specviz.engine.tally import Tally
 from specviz.engine.timing import Stopwatch
 from specviz.generation import collect
+from specviz.record.builder import Builder
 from specviz.record.replay import Replay
 from specviz.record.schema import PHASES
 
@@ -94,10 +94,10 @@ def test_an_interrupt_between_any_two_steps(monkeypatch):
         with monkeypatch.context() as patch:
             at = Interrupting(number)
             for owner, name in (
-                (Tally, "observe"),
-                (Tally, "_observe_pool"),
                 (Recorder, "observe"),
-                (Recorder, "_add"),
+                (Recorder, "_take_log"),
+                (Builder, "forward"),
+                (Builder, "round"),
                 (collect.Progress, "observe"),
             ):
                 at.before(patch, owner, name)
@@ -110,6 +110,15 @@ def test_an_interrupt_between_any_two_steps(monkeypatch):
     assert kept == sorted(kept)
     assert kept[0] == 0
     assert len(set(kept)) > 10
+
+
+def test_an_interrupt_while_a_round_is_noted(monkeypatch):
+    run = RUN | {"strategy": "eqspec", "record": True}
+    Interrupting(3).before(monkeypatch, Builder, "round")
+    result = generate(make_pair("llama"), make_prompts(), on_interrupt="partial", **run)
+    check_partial(result, whole_run("eqspec", "greedy"))
+    assert result.trace.num_rounds == 2
+    assert list(sv.check_invariants(result.trace)) == []
 
 
 def test_an_interrupt_is_raised_by_default(monkeypatch):

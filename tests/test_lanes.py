@@ -28,9 +28,9 @@ from specviz.engine.options import Options
 from specviz.engine.recorder import Recorder
 from specviz.engine.run import make_run
 from specviz.engine.strategies import STRATEGIES
-from specviz.engine.tally import Tally
 from specviz.generation import lanes as laned
 from specviz.generation.lanes import run_lanes
+from specviz.record.builder import Builder
 from specviz.record.replay import Replay
 from specviz.record.schema import PHASES
 from specviz.simulation import Policy
@@ -285,8 +285,8 @@ def test_an_interrupt_keeps_what_is_done(threads, tmp_path, monkeypatch):
     whole = generate(pair, make_prompts(), **options)
     places = (
         (LlamaModel, "forward"),
-        (Tally, "observe"),
-        (Recorder, "_add"),
+        (Recorder, "observe"),
+        (Builder, "forward"),
         (laned.Progress, "observe"),
     )
     kept = []

@@ -1,6 +1,7 @@
 """Records of logs that lack something: what is checked, what tables hold, and what is drawn."""
 
 import math
+from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
@@ -30,8 +31,9 @@ class Partial:
         if "feeds" not in self._dropped:
             self._log.forward(model, **self._kept(given))
 
-    def round(self, **given: Any) -> None:
-        self._log.round(**self._kept(given))
+    def round(self, end: sv.RoundEnd) -> None:
+        known = {each.name for each in fields(end)}
+        self._log.round(replace(end, **dict.fromkeys(known & {*self._dropped})))
 
     def _kept(self, given: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in given.items() if name not in self._dropped}
@@ -160,7 +162,7 @@ def test_tables_have_nan_for_what_is_missing():
 def test_a_log_with_some_times_keeps_them():
     log = writer()
     end = {"rows": [0], "requests": [0], "drafts": [[1]], "accepted": [0], "emitted": [[3]]}
-    log.round(**end, ms={"verify": 2.0})
+    log.round(sv.RoundEnd(**end, ms={"verify": 2.0}))
     table = metrics.rounds(log.trace())
     assert table["verify_ms"].tolist() == [2.0]
     assert table["draft_ms"].isna().all()
@@ -185,12 +187,13 @@ def _feed(log: sv.TraceWriter, token: int, index: int, start: int) -> None:
 def test_moves_that_were_not_logged_leave_the_layout_open():
     """A decoder that realigns without saying so is not accused of misplaced K/V."""
     log, told = writer(), writer(missing=["moves"])
+    end = sv.RoundEnd(**ROW, drafts=[[]], accepted=[0], emitted=[[7]], choices=[[7]])
     for each in (log, told):
         _feed(each, 35, 0, start=3)
         _feed(each, 89, 1, start=3)
-        each.round(**ROW, drafts=[[]], accepted=[0], emitted=[[7]], choices=[[7]])
+        each.round(end)
         _feed(each, 7, 2, start=1)  # moved by two slots since
-        each.round(**ROW, drafts=[[]], accepted=[0], emitted=[[7]], choices=[[7]])
+        each.round(end)
     assert {each.rule for each in sv.check_invariants(log.trace())} >= {"mask"}
     trace = told.trace()
     assert not sv.check_invariants(trace)

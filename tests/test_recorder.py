@@ -14,6 +14,8 @@ from torch import Tensor
 
 import specviz as sv
 from specviz.engine.kv.layout import Layout
+from specviz.engine.options import Options
+from specviz.engine.run import make_run
 from specviz.engine.state import State
 from specviz.engine.strategies.eqspec import EqSpec
 from specviz.engine.timing import Stopwatch
@@ -59,7 +61,7 @@ def test_recording_changes_nothing(name, refill):
 
 @each_run
 def test_without_recording_no_forward_is_logged(name, refill, monkeypatch):
-    monkeypatch.setattr("specviz.generation.collect.Recorder", None)  # making one would fail
+    monkeypatch.setattr("specviz.record.builder.Builder.forward", None)  # a call would fail
     pair = make_pair("llama")
     assert generate(pair, [[1, 2]], max_new_tokens=2).trace is None
     strategy = sv.strategy(name, refill=refill)
@@ -260,18 +262,19 @@ def test_a_stopwatch_does_not_count_what_the_consumer_does(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
 
-    def work() -> Iterator[int]:
-        for event in range(7):
-            clock[0] += event / 1000
-            yield event
+    run = make_run(make_pair("llama"), make_prompts()[:1], Options(max_new_tokens=4))
+    hook = run.pair.target.register_forward_pre_hook(lambda *_: tick(1.0))
 
-    stopwatch = Stopwatch(torch.device("cpu"))
-    for _ in stopwatch.watch(work()):
-        clock[0] += 100.0
-    assert stopwatch.milliseconds().dtype == np.float32
-    np.testing.assert_allclose(
-        stopwatch.milliseconds(), [[0, 1, 2, 3, 4]], atol=1e-3
-    )  # whole rounds alone
+    def tick(seconds: float) -> None:
+        clock[0] += seconds
+
+    for _ in run.events():
+        tick(100.0)
+    hook.remove()
+    spent = run.stopwatch.milliseconds()
+    assert spent.dtype == np.float32
+    assert (spent[:, 2] == 1000).all(), "one forward of the target verifies"
+    assert (spent[:, [1, 3, 4]] == 0).all()
 
 
 def test_what_other_programs_take_counts_in_a_record_but_not_in_the_choice_of_k(monkeypatch):
@@ -280,14 +283,12 @@ def test_what_other_programs_take_counts_in_a_record_but_not_in_the_choice_of_k(
     monkeypatch.setattr(time, "perf_counter", lambda: passed[0])
     monkeypatch.setattr(time, "thread_time", lambda: computed[0])
 
-    def work() -> Iterator[int]:
-        for event in range(5):
-            computed[0] += 0.001
-            passed[0] += 0.001 + (0.050 if event == 2 else 0.0)
-            yield event
-
     stopwatch = Stopwatch(torch.device("cpu"))
-    list(stopwatch.watch(work()))
+    for event in range(5):
+        begin = stopwatch.mark()
+        computed[0] += 0.001
+        passed[0] += 0.001 + (0.050 if event == 2 else 0.0)
+        stopwatch.add(begin)
     assert stopwatch.latest() == [pytest.approx([1, 1, 1, 1, 1])]
     np.testing.assert_allclose(stopwatch.milliseconds(), [[1, 1, 51, 1, 1]], rtol=1e-5)
 

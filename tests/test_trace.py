@@ -11,10 +11,10 @@ from safetensors.numpy import load as from_safetensors
 from safetensors.numpy import save as to_safetensors
 from tiny_run import META, OUTPUTS, PROMPTS, TRACE, blank, changed, fill
 
-from specviz.record.chains import DERIVED, same_values
 from specviz.record.replay import Replay
 from specviz.record.schema import ACCEPTED, BONUS, COLUMNS, PENDING, PROMPT, TraceError
 from specviz.record.trace import FORMAT_VERSION, UPGRADES, Trace, flatten_requests
+from specviz.record.trees import DERIVED, same_values
 
 
 def test_prompts_outputs_origins_and_texts():

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from specviz.record.chains import DERIVED
 from specviz.record.schema import COLUMNS, MODELS, PHASES
 from specviz.record.trace import Trace, flatten_requests
+from specviz.record.trees import DERIVED
 
 K = 2
 PROMPTS = [[10, 11, 12, 13], [20, 21], [30, 31, 32]]

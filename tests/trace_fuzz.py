@@ -477,7 +477,7 @@ def run_atheris(inputs: int, folder: Path) -> int:
 def reached() -> list[FunctionType]:
     """What of specviz works on a record: functions and methods of these modules."""
     names = (
-        "record.trace record.schema record.validation record.index record.replay metrics "
+        "record.trace record.schema record.check record.index record.replay metrics "
         "checks.check checks.invariants checks.forwards views.stepper.film"
     )
     found = []

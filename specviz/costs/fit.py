@@ -19,8 +19,8 @@ import pandas as pd
 from scipy import stats
 
 from specviz.costs.laws import interval
-from specviz.record.runs import RecordedRun, check_runs
 from specviz.record.schema import Array
+from specviz.record.trace import RecordedRun, check_runs
 
 COSTS = {
     "draft": ("draft",),

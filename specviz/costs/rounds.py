@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from specviz.record.runs import RecordedRun, check_runs
 from specviz.record.schema import MODELS, PHASES
-from specviz.record.trace import Trace
+from specviz.record.trace import RecordedRun, Trace, check_runs
 
 Seconds = float | Callable[[int, int, int], float]
 # What a round costs: a function of B, K (0 is a step of autoregressive decoding) and T, slots that

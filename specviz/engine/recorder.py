@@ -1,140 +1,176 @@
-"""From phase events to the tables of a `Trace` that need copies: `rows`, `feeds`, `holes`, `moves`.
+"""From phase events to the tables of a run and, if one was requested, of its record.
 
-A recorder exists only if a record was requested. Without one, nothing is copied.
+Counts of rounds and rows, and finished outputs, are always kept; they cost no copy and no wait for
+the device, because the loop has them on the host anyway. A record also needs what was fed, moved,
+drafted and verified. That stays on the device until the round has ended, and is copied at once.
 """
 
-from collections import defaultdict
-from typing import NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from specviz.engine.accept import Outcome
 from specviz.engine.drafters.base import Draft
 from specviz.engine.events import Accepted, Drafted, Event, Verified
 from specviz.engine.kv.feed import Feed
-from specviz.engine.kv.moves import Move
 from specviz.engine.run import Run
-from specviz.record.chains import DERIVED
-from specviz.record.schema import COLUMNS, MODELS, PHASES, Table
+from specviz.engine.state import State
+from specviz.record.builder import BLOCK, NO_HOLES, Builder, Round, ranges_of
+from specviz.record.schema import COLUMNS, MODELS, PHASES, Array, Table
 
 _DRAFTING = (PHASES.index("draft"), PHASES.index("verify"))  # phases in which drafts are fed
 TOP = 5  # alternatives kept for each verified and each drafted token
 
 
-class _Place(NamedTuple):
-    """Where in a run something happened; `phase` and `model` are indices into PHASES and MODELS."""
-
-    round: int
-    phase: int
-    step: int
-    model: int
-
-
-class _Fed(NamedTuple):
-    """One forward's input: `valid` (b, q) bool, and columns of the table `feeds`, each (b, q)."""
-
-    place: _Place
-    valid: Tensor
-    columns: dict[str, Tensor]
-
-
 class Recorder:
-    """Keep every token fed, every block moved, and the candidates of target and draft."""
+    """Takes the events of a run.
 
-    def __init__(self, run: Run) -> None:
-        self._k = run.max_draft_tokens  # of the run: rounds with a smaller K are padded to it
+    Attributes:
+        keeps: whether it keeps what a record needs.
+        builder: of the record; its rounds are those that are complete.
+        outputs: new tokens of each finished request, by its index.
+        nonfinite: finished requests whose logits were non-finite.
+    """
+
+    def __init__(self, run: Run, *, record: bool) -> None:
+        self.keeps = record
+        self.builder = Builder(run.max_draft_tokens)
+        self.outputs: dict[int, list[int]] = {}
+        self.nonfinite: set[int] = set()
         self._top = min(TOP, run.pair.vocabulary_size)
-        self._rows: dict[str, list[Tensor]] = defaultdict(list)  # by column, one tensor a round
-        self._draft: Draft  # of the running round
-        self._feeds: list[_Fed] = []
-        self._branches = False  # whether any drafts were fed as a tree
-        self._holes: list[tuple[int, Tensor]] = []  # number of the feed, its mask (tokens, w)
-        self._moves: list[tuple[int, ...]] = []
+        # Of the running round:
+        self._rows: dict[str, Any] = {}
+        self._facts: dict[str, Any] = {}
+        self._pool: dict[str, Any] = {}
+        self._draft: Draft
+        self._held: dict[str, Tensor] = {}  # by column of `rows`, on the device
+        self._log: list[tuple[int, int, Any]] = []  # (model, phase, a forward or moves)
         self.follow(run)
 
     def follow(self, run: Run) -> None:
         """Take the events of this run from now on."""
-        for cache in run.state.caches.values():
-            cache.log = []
+        if self.keeps:
+            for cache in run.state.caches.values():
+                cache.log = []
 
-    def cut(self, rounds: int) -> None:
-        """Forget what came after the first `rounds` rounds, half-noted rounds included."""
-        for values in self._rows.values():
-            del values[rounds:]
-        self._feeds = [fed for fed in self._feeds if fed.place.round < rounds]
-        self._holes = [holes for holes in self._holes if holes[0] < len(self._feeds)]
-        self._moves = [move for move in self._moves if move[0] < rounds]
+    @property
+    def rounds(self) -> int:
+        """How many rounds are complete."""
+        return len(self.builder.rounds)
+
+    def cut(self) -> None:
+        """Forget a round that is not complete."""
+        self.builder.cut()
+        rows = self.rows()
+        finished = set(rows["request"][rows["finished"] == 1].tolist())
+        self.outputs = {i: self.outputs[i] for i in self.outputs.keys() & finished}
+        self.nonfinite &= finished
 
     def observe(self, event: Event) -> None:
         """Take one phase event."""
+        state = event.state
+        if event.phase == "schedule":
+            self._begin(state)
+        if self.keeps:
+            self._take_log(state, PHASES.index(event.phase))
+        if isinstance(event, Drafted) and self.keeps:
+            self._hold_draft(event.draft)
+        elif isinstance(event, Verified) and self.keeps:
+            self._hold_target(event.logits)
+        elif isinstance(event, Accepted):
+            self._accept(event)
+        elif event.phase == "synchronise":
+            self._end(state)
+
+    def _begin(self, state: State) -> None:
+        rows, layout = state.batch.rows, state.layout
+        self._rows = {
+            "row": range(len(rows)),
+            "request": [row.request.index for row in rows],
+            "length": [row.length for row in rows],
+            "start": [layout.starts[i] for i in range(len(rows))],
+            "pending": [layout.pending(i, row.length) for i, row in enumerate(rows)],
+        }
+        self._facts = {"slots": state.window, "decision": state.decision}
+        self._pool = {}
+        if state.passed_over:  # only strategies with a pool fill it
+            live = state.batch.live
+            self._pool = {
+                "row": range(len(live)),
+                "request": [row.request.index for row in live],
+                "length": [row.length for row in live],
+                "waited": [state.passed_over[row.request.index] for row in live],
+                "chosen": [i < len(rows) for i in range(len(live))],
+            }
+        self._held, self._log = {}, []
+
+    def _accept(self, event: Accepted) -> None:
+        state = event.state
+        rows = state.batch.rows
+        self._rows["drafted"] = [state.num_draft_tokens if row.gained else 0 for row in rows]
+        for name in ("verified", "accepted", "gained", "discarded", "finished"):
+            self._rows[name] = [getattr(row, name) for row in rows]
+        self._facts["capacity"] = state.draft_capacity
+        if not self.keeps:
+            return
+        outcome, parents = event.outcome, self._draft.parents
+        number = torch.arange(outcome.emitted.shape[1], device=outcome.emitted.device)  # (K+1,)
+        gained = outcome.gained[:, None]
+        self._held["emitted"] = outcome.emitted.masked_fill(number >= gained, -1)
+        if parents is not None or outcome.path is not None:
+            number = number[:-1].expand(len(gained), -1)  # (B, K)
+            # A row that has finished counts as having drafted nothing.
+            parents = number - 1 if parents is None else parents
+            self._held["parents"] = parents.masked_fill(gained == 0, -1)
+            path = number if outcome.path is None else outcome.path
+            is_accepted = (number < outcome.accepted[:, None]) & (gained > 0)
+            self._held["path"] = path.masked_fill(~is_accepted, -1)
+
+    def _end(self, state: State) -> None:
+        rows, layout = state.batch.rows, state.layout
+        self._rows["start_after"] = [layout.starts[i] for i in range(len(rows))]
+        self._rows["pending_after"] = [layout.pending(i, row.length) for i, row in enumerate(rows)]
+        for row in rows:
+            if row.finished:
+                self.outputs[row.request.index] = row.output
+                if row.ended_nonfinite:
+                    self.nonfinite.add(row.request.index)
+        columns = {name: np.array(values) for name, values in self._rows.items()}
+        if self.keeps:
+            columns |= self._copy()
+        pool = {name: np.array(values) for name, values in self._pool.items()}
+        self.builder.round(Round(columns, self._facts, pool))
+
+    def _take_log(self, state: State, phase: int) -> None:
+        """Take what the models have read and moved since the event before."""
         for model, name in enumerate(MODELS):
-            cache = event.state.caches.get(name)
+            cache = state.caches.get(name)
             if cache is None or cache.log is None:
                 continue
-            for step, entry in enumerate(cache.log):
-                place = _Place(event.round, PHASES.index(event.phase), step, model)
-                if isinstance(entry, Feed):
-                    self._add_feed(entry, place, event.state.batch.lengths)
-                else:
-                    self._moves += [(*place, *move) for move in entry]
-            # What comes next belongs to the next phase.
-            cache.log = []
-        if isinstance(event, Drafted):
-            self._add_draft(event)
-        elif isinstance(event, Verified):
-            self._add_target(event.logits)
-        elif isinstance(event, Accepted):
-            self._add_outcome(event.outcome)
+            for entry in cache.log:
+                held = _held(entry, phase) if isinstance(entry, Feed) else np.array(entry)
+                self._log.append((model, phase, held))
+            cache.log = []  # what comes next belongs to the next phase
 
-    def _add_feed(self, feed: Feed, place: _Place, lengths: Tensor) -> None:
-        """Keep a feed. Its mask, which would be the largest part of a record, becomes ranges.
-
-        lengths: (R,), n of each row.
-        """
-        visible = feed.visible  # (b, q, w)
-        slot = torch.arange(visible.shape[-1], device=visible.device)
-        # Most masks are one range a query. The few others are kept, and become holes at the end.
-        start = torch.where(visible, slot, len(slot)).amin(-1)  # (b, q)
-        stop = torch.where(visible, slot + 1, 0).amax(-1)  # (b, q)
-        has_holes = visible.sum(-1) != stop - start
-        if has_holes.any():
-            self._holes.append((len(self._feeds), visible[feed.valid]))
-        requests = torch.tensor(feed.requests, device=feed.rows.device)[feed.rows]
-        columns = {
-            "row": feed.rows[:, None].expand_as(feed.tokens),
-            "request": requests[:, None].expand_as(feed.tokens),
-            "token": feed.tokens,
-            "index": feed.indices,
-            "node": _nodes(feed, lengths, place.phase),
-            "position": feed.positions,
-            "slot": feed.slots,
-            "visible_start": start,
-            "visible_stop": stop,
-        }
-        self._feeds.append(_Fed(place, feed.valid, columns))
-        self._branches |= feed.nodes is not None
-
-    def _add_draft(self, event: Drafted) -> None:
-        self._draft = event.draft
-        tokens = event.draft.tokens  # (B, K)
-        self._add("drafts", tokens)
-        scores = event.draft.scores
-        if scores is None:
-            scores = torch.full(tokens.shape, torch.nan, device=tokens.device)
-        self._add("scores", scores)
-        logits = event.draft.logits  # (B, K, V)
+    def _hold_draft(self, draft: Draft) -> None:
+        self._draft = draft
+        self._held["drafts"] = draft.tokens  # (B, K)
+        if draft.scores is not None:
+            self._held["scores"] = draft.scores
+        logits = draft.logits  # (B, K, V)
         if logits is None:
             # Proposals without logits: no column is filled, so all become NaN and -1.
-            logits = torch.full((len(tokens), 0, self._top), torch.nan, device=tokens.device)
+            logits = torch.full((len(draft.tokens), 0, self._top), torch.nan)
+            logits = logits.to(draft.tokens.device)
         log_q = logits.log_softmax(-1)
-        drafts = tokens[:, : log_q.shape[1], None]
-        self._add("draft_logprob", log_q.gather(2, drafts)[:, :, 0])
-        self._add_top("draft", log_q, logits.argmax(-1))
+        drafts = draft.tokens[:, : log_q.shape[1], None]
+        self._held["draft_logprob"] = log_q.gather(2, drafts)[:, :, 0]
+        self._hold_top("draft", log_q, logits.argmax(-1))
 
-    def _add_target(self, logits: Tensor) -> None:
+    def _hold_target(self, logits: Tensor) -> None:
         logits = logits.float()
         log_p = logits.log_softmax(-1)  # (B, K+1, V)
         drafts, parents, lengths = self._draft.tokens, self._draft.parents, self._draft.lengths
@@ -149,113 +185,128 @@ class Recorder:
             column = torch.arange(logits.shape[1], device=logits.device)
             beyond = column > lengths[:, None]  # (B, K+1)
             of_drafts = of_drafts.masked_fill(beyond[:, 1:], torch.nan)
-        self._add("target_logprob", of_drafts)
-        self._add_top("target", log_p, logits.argmax(-1), beyond)
+        self._held["target_logprob"] = of_drafts
+        self._hold_top("target", log_p, logits.argmax(-1), beyond)
 
-    def _add_outcome(self, outcome: Outcome) -> None:
-        emitted = outcome.emitted  # (B, K+1)
-        column = torch.arange(emitted.shape[1], device=emitted.device)
-        gained = outcome.gained[:, None]
-        self._add("emitted", emitted.masked_fill(column >= gained, -1))
-        number = column[:-1].expand(len(emitted), -1)  # (B, K)
-        parents, path = self._draft.parents, outcome.path
-        # A row that has finished counts as having drafted nothing.
-        parents = number - 1 if parents is None else parents
-        self._add("parents", parents.masked_fill(gained == 0, -1))
-        path = number if path is None else path
-        is_accepted = (number < outcome.accepted[:, None]) & (gained > 0)
-        self._add("path", path.masked_fill(~is_accepted, -1))
-
-    def _add_top(
+    def _hold_top(
         self, model: str, log_probabilities: Tensor, choice: Tensor, beyond: Tensor | None = None
     ) -> None:
-        """Keep the best candidates of logits (b, q, V), `choice` (b, q) first.
+        """Hold the best candidates of logits (b, q, V), `choice` (b, q) first.
 
         beyond: bool (b, q), the places that have none.
         """
         # Among equals, `topk` may put another one first than `argmax`, which the run went by. If so
         # the two trade places.
         top = log_probabilities.topk(self._top, -1)
-        is_choice = top.indices == choice[:, :, None]
-        ids = torch.where(is_choice, top.indices[:, :, :1], top.indices)
+        ids = torch.where(top.indices == choice[:, :, None], top.indices[:, :, :1], top.indices)
         ids[:, :, 0] = choice
         values = top.values
         if beyond is not None:
             ids = ids.masked_fill(beyond[:, :, None], -1)
             values = values.masked_fill(beyond[:, :, None], torch.nan)
-        self._add(f"{model}_top_ids", ids)
-        self._add(f"{model}_top_logprobs", values)
+        self._held[f"{model}_top_ids"] = ids
+        self._held[f"{model}_top_logprobs"] = values
 
-    def _add(self, name: str, values: Tensor) -> None:
-        """Keep a round's values (b, q, ...) of a column, padded to the largest K with -1 or NaN."""
-        form = COLUMNS["rows"][name]
-        width = self._k + 1 if form.shape[1] == "K+1" else self._k
-        filling = torch.nan if form.dtype == "float32" else -1
-        padding = (0, 0) * (values.ndim - 2) + (0, width - values.shape[1])
-        self._rows[name].append(pad(values, padding, value=filling))
+    def _copy(self) -> Table:
+        """Give the builder what was read and moved; return what was held of the rows, (B, ...)."""
+        forwards = [held for _, _, held in self._log if isinstance(held, dict)]
+        tensors = [t for held in forwards for t in held["tensors"].values()]
+        copied = iter(to_host([*tensors, *self._held.values()]))
+        for model, phase, held in self._log:
+            if isinstance(held, dict):
+                columns = {name: next(copied) for name in held["tensors"]}
+                self.builder.forward(model, phase, *_fed(held, columns))
+            else:
+                self.builder.move(model, phase, held.reshape(-1, len(BLOCK)))
+        found = {name: next(copied) for name in self._held}
+        self._held, self._log = {}, []
+        return found
 
-    def rows(self, tally: Table) -> Table:
-        """Return the table `rows`: the tally's columns, and the drafts, candidates and tokens."""
-        forms = COLUMNS["rows"]
-        if not len(tally["round"]):  # interrupted before the first round was over
-            sizes = {"N": 0, "K": self._k, "K+1": self._k + 1, "k": 0, "j": 0}
-            return {
-                name: np.zeros([sizes[letter] for letter in form.shape], form.dtype)
-                for name, form in forms.items()
-            }
-        table = dict(tally)
-        for name, values in self._rows.items():
-            table[name] = torch.cat(values).cpu().numpy().astype(forms[name].dtype)
-        return table
+    def gained(self) -> Counter[int]:
+        """Return how many tokens each request has gained in the complete rounds, by its index."""
+        counts: Counter[int] = Counter()
+        for ended in self.builder.rounds:
+            for request, gained in zip(ended.rows["request"], ended.rows["gained"], strict=True):
+                counts[int(request)] += int(gained)
+        return counts
 
-    def moves(self) -> Table:
-        """Return the table `moves`."""
-        names = [*_Place._fields, *Move._fields]
-        columns = np.array(self._moves, dtype=np.int32).reshape(-1, len(names)).T
-        forms = COLUMNS["moves"]
-        return {
-            name: column.astype(forms[name].dtype)
-            for name, column in zip(names, columns, strict=True)
-        }
+    def written(self, run: Run) -> dict[int, list[int]]:
+        """Return the new tokens of each request so far, by its index.
 
-    def feeds(self) -> tuple[Table, Table]:
-        """Return the tables `feeds` and `holes`."""
-        parts: dict[str, list[np.ndarray]] = defaultdict(list)
-        first = [0]  # of each feed, its first line in the table
-        for fed in self._feeds:
-            valid = fed.valid.cpu().numpy()
-            count = int(valid.sum())
-            for name, values in fed.columns.items():
-                parts[name].append(values.cpu().numpy()[valid])
-            for name, number in fed.place._asdict().items():
-                parts[name].append(np.full(count, number))
-            first.append(first[-1] + count)
-        table = {}
-        for name, form in COLUMNS["feeds"].items():
-            if name in DERIVED["feeds"] and not self._branches:
-                continue  # it follows from the other columns
-            empty = np.zeros(0, form.dtype)
-            table[name] = np.concatenate([empty, *parts[name]]).astype(form.dtype)
-        return table, self._hole_table(first)
+        They are those of finished requests and of the requests of `run`, as far as the complete
+        rounds go.
+        """
+        # From the oldest knowledge to the newest: before this run, in its live rows, finished.
+        texts = {request.index: list(request.written) for request in run.requests}
+        texts |= {row.request.index: row.output for row in run.state.batch.live}
+        texts |= self.outputs
+        # A live row may hold tokens of a round that failed later.
+        counts = self.gained()
+        return {index: tokens[: counts[index]] for index, tokens in texts.items()}
 
-    def _hole_table(self, first: list[int]) -> Table:
-        """Return the gaps between the ranges of visible slots, for each line of `feeds`."""
-        found: list[tuple[int, int, int]] = []
-        for number, visible in self._holes:
-            for i, mask in enumerate(visible.cpu().numpy()):  # (w,)
-                closed = np.concatenate([[False], mask, [False]]).astype(np.int8)
-                edges = np.flatnonzero(np.diff(closed))  # start, stop, start, stop, ...
-                gaps = zip(edges[1:-1:2], edges[2::2], strict=True)
-                found += [(first[number] + i, int(start), int(stop)) for start, stop in gaps]
-        feed, start, stop = np.array(found, dtype=np.int32).reshape(-1, 3).T
-        return {"feed": feed, "start": start, "stop": stop}
+    def facts(self, milliseconds: Array) -> Table:
+        """Return the table `rounds` of a trace. `milliseconds` (rounds, 5): of each phase."""
+        for ended, times in zip(self.builder.rounds, milliseconds, strict=True):
+            ended.facts["ms"] = times
+        return self.builder.typed("rounds", self.builder.facts())
+
+    def rows(self) -> Table:
+        """Return the columns of a trace's table `rows` that are known without recording."""
+        forms = {name: form for name, form in COLUMNS["rows"].items() if form.shape == ("N",)}
+        found = self.builder.rows(forms)
+        nothing = np.zeros(0)
+        return {name: found.get(name, nothing).astype(each.dtype) for name, each in forms.items()}
+
+    def tables(self, prompts: Sequence[Sequence[int]], budgets: Sequence[int]) -> dict[str, Table]:
+        """Return the tables of a trace, with these requests."""
+        self.builder.prompts, self.builder.budgets = list(prompts), list(budgets)
+        return self.builder.tables()
 
 
-def _nodes(feed: Feed, lengths: Tensor, phase: int) -> Tensor:
-    """Return 1 + the number of the draft that each token is, 0 for a committed one: (b, q)."""
+def _held(feed: Feed, phase: int) -> dict[str, Any]:
+    """Return what is kept of a feed. Its mask becomes ranges, unless slots in them are hidden."""
+    visible = feed.visible.view(torch.uint8)  # (b, q, w)
+    tensors = {
+        "row": feed.rows,
+        "valid": feed.valid,
+        "token": feed.tokens,
+        "index": feed.indices,
+        "position": feed.positions,
+        "slot": feed.slots,
+        "visible_start": visible.argmax(-1),
+        "visible_stop": visible.shape[-1] - visible.flip(-1).argmax(-1),
+        "count": visible.sum(-1),
+    }
     if feed.nodes is not None:
-        return feed.nodes
-    if phase not in _DRAFTING:
-        return torch.zeros_like(feed.indices)
-    pending = lengths[feed.rows] - 1
-    return (feed.indices - pending[:, None]).clamp(min=0)
+        tensors["node"] = feed.nodes
+    return {"tensors": tensors, "mask": feed.visible, "requests": np.array(feed.requests)}
+
+
+def _fed(held: dict[str, Any], columns: Table) -> tuple[Table, Array]:
+    """Return the columns of a forward (m,), and its holes."""
+    valid = columns.pop("valid").astype(bool)  # (b, q)
+    row = columns.pop("row")
+    columns["request"] = np.broadcast_to(held["requests"][row][:, None], valid.shape)
+    columns["row"] = np.broadcast_to(row[:, None], valid.shape)
+    columns = {name: values[valid] for name, values in columns.items()}
+    start, stop, count = (columns[name] for name in ("visible_start", "visible_stop", "count"))
+    del columns["count"]
+    if not (count < stop - start).any():
+        return columns, NO_HOLES
+    seen = ranges_of(held["mask"].cpu().numpy()[valid], columns["slot"])
+    return columns | {"visible_start": seen.start, "visible_stop": seen.stop}, seen.holes
+
+
+def to_host(tensors: Sequence[Tensor]) -> list[Array]:
+    """Copy tensors to the host, those of one device at once: ints as int64, floats as float32."""
+    groups: dict[Any, list[int]] = defaultdict(list)
+    for i, tensor in enumerate(tensors):
+        groups[tensor.device, tensor.is_floating_point()].append(i)
+    found: dict[int, Array] = {}
+    for (_, is_float), members in groups.items():
+        dtype = torch.float32 if is_float else torch.int64
+        flat = torch.cat([tensors[i].reshape(-1).to(dtype) for i in members]).cpu().numpy()
+        ends = np.cumsum([tensors[i].numel() for i in members])[:-1]
+        for i, values in zip(members, np.split(flat, ends), strict=True):
+            found[i] = values.reshape(tensors[i].shape)
+    return [found[i] for i in range(len(tensors))]

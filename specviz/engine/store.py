@@ -6,15 +6,12 @@ What was used longest ago is dropped first, but nothing that the current run has
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from specviz.engine.kv.states import Snapshot
-
-if TYPE_CHECKING:
-    from specviz.engine.state import State
+from specviz.engine.state import State
 
 # By the cache's name: n, keys and values (n, H, D) layer by layer, and the states after n tokens.
 _Caches = dict[str, tuple[int, list[Tensor], list[Snapshot]]]
@@ -102,7 +99,7 @@ class KVStore:
         """Drop an entry, if there is one of that name."""
         self._entries.pop(name, None)
 
-    def restore(self, state: "State", number: int) -> int:
+    def restore(self, state: State, number: int) -> int:
         """Write what is kept of a row's text. Return how many tokens the target then has."""
         row = state.batch.live[number]
         kept = self.take(row.request.index)
@@ -133,13 +130,13 @@ class KVStore:
         return count
 
     @torch.inference_mode()
-    def keep_finished(self, state: "State") -> None:
+    def keep_finished(self, state: State) -> None:
         """Keep the K/V of the batch's rows that have finished in this round."""
         for number, row in enumerate(state.batch.rows):
             if row.finished and row.gained and not row.ended_nonfinite and self.keep != "none":
                 self._keep(state, number)
 
-    def _keep(self, state: "State", number: int) -> None:
+    def _keep(self, state: State, number: int) -> None:
         row = state.batch.live[number]
         # The last token is pending: its K/V does not exist.
         tokens = (*row.request.prompt, *row.output)[: row.length - 1]
@@ -170,7 +167,7 @@ class KVStore:
         self.put(row.request.index, Kept(tokens, caches, copied, nbytes))
 
 
-def _places(state: "State", number: int, count: int) -> tuple[Tensor, Tensor]:
+def _places(state: State, number: int, count: int) -> tuple[Tensor, Tensor]:
     """Return the row and the slot (n,) of each of a row's first tokens."""
     device = state.batch.tokens.device
     rows = torch.tensor([number], device=device)

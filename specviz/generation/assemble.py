@@ -14,14 +14,13 @@ from transformers import PreTrainedModel
 
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.models.pair import Pair
-from specviz.engine.recorder import Recorder
 from specviz.engine.run import Run
 from specviz.generation.collect import Collected
 from specviz.generation.memory import Plan
 from specviz.generation.result import Result
-from specviz.record.header import head_of
+from specviz.record.heads import head_of
 from specviz.record.schema import MODELS, Table
-from specviz.record.trace import Trace, flatten_requests
+from specviz.record.trace import Trace
 
 
 def make_result(
@@ -39,47 +38,26 @@ def make_result(
         texts=decode_texts(run.pair, tokens),
         # From the caches of the last run: those of a run that was halved are gone.
         meta=header(run, collected.run.state.caches) | collected.facts(),
-        rounds=collected.tally.rounds(run.stopwatch.milliseconds()),
-        rows=collected.tally.rows(),
+        rounds=collected.recorder.facts(run.stopwatch.milliseconds()),
+        rows=collected.recorder.rows(),
         prompts=[list(request.prompt) for request in collected.requests],
         budgets=[request.budget for request in collected.requests],
         plan=plan,
         spans_ms=run.stopwatch.spans_ms(origin),
     )
-    if collected.recorder is None:
+    if not collected.recorder.keeps:
         return result
-    pool = collected.tally.pool()
-    return replace(result, trace=_make_trace(run.pair, collected.recorder, result, pool))
+    tables = collected.recorder.tables(result.prompts, result.budgets)
+    texts = _token_texts(run.pair, tables)
+    return replace(result, trace=Trace(result.meta | {"token_texts": texts}, **tables))
 
 
-def _make_trace(pair: Pair, recorder: Recorder, result: Result, pool: Table) -> Trace:
-    requests = flatten_requests(result.prompts, result.tokens, result.budgets)
-    rows = recorder.rows(result.rows)
-    feeds, holes = recorder.feeds()
-    # All that a view may show as text.
-    columns = [
-        requests["prompt_tokens"],
-        requests["output_tokens"],
-        rows["drafts"],
-        rows["target_top_ids"],
-        rows["draft_top_ids"],
-    ]
-    return Trace(
-        meta=result.meta | {"token_texts": _token_texts(pair, columns)},
-        requests=requests,
-        rounds=result.rounds,
-        rows=rows,
-        feeds=feeds,
-        holes=holes,
-        moves=recorder.moves(),
-        pool=pool,
-    )
-
-
-def _token_texts(pair: Pair, columns: list[np.ndarray]) -> dict[str, str]:
-    """Return the text of every token id in `columns`, by the id as a string (for JSON)."""
+def _token_texts(pair: Pair, tables: Mapping[str, Table]) -> dict[str, str]:
+    """Return the text of every token that a view may show, by its id as a string (for JSON)."""
     if pair.tokenizer is None:
         return {}
+    columns = [tables["requests"][name] for name in ("prompt_tokens", "output_tokens")]
+    columns += [tables["rows"][name] for name in ("drafts", "target_top_ids", "draft_top_ids")]
     ids = np.unique(np.concatenate([column.ravel() for column in columns]))
     return {str(token): pair.tokenizer.decode([token]) for token in ids.tolist() if token >= 0}
 

@@ -16,7 +16,6 @@ from specviz.engine.events import Event
 from specviz.engine.graphs import PhaseGraphs
 from specviz.engine.recorder import Recorder
 from specviz.engine.run import Run
-from specviz.engine.tally import Tally
 from specviz.engine.threads import computing_with
 from specviz.record.schema import STATUSES
 
@@ -29,16 +28,13 @@ class Collected:
     Attributes:
         run: the current one. It differs from the first one if memory ran out.
         requests: of all prompts, in the caller's order.
-        rounds: how many rounds are complete.
         halvings: how often the batch was halved.
     """
 
     def __init__(self, run: Run, *, record: bool) -> None:
         self.run = run
-        self.rounds = 0
         self.halvings = 0
-        self.tally = Tally()
-        self.recorder = Recorder(run) if record else None
+        self.recorder = Recorder(run, record=record)
         self.requests = run.requests
 
     def run_on(self, bar: "Progress") -> str | None:
@@ -46,20 +42,12 @@ class Collected:
         try:
             for event in self.run.events():
                 bar.observe(event)
-                self.observe(event)
+                # Before the next event: this one's state is live and goes on changing.
+                self.recorder.observe(event)
         except torch.OutOfMemoryError as error:
             # Only its text: the error itself would keep the round's tensors alive.
             return " ".join(str(error).split())[:200]
         return None
-
-    def observe(self, event: Event) -> None:
-        """Take one event of the run."""
-        # Before the next one is requested: an event's state is live and goes on changing.
-        self.tally.observe(event)
-        if self.recorder is not None:
-            self.recorder.observe(event)
-        if event.phase == "synchronise":
-            self.rounds = event.round + 1
 
     def halve(self, message: str) -> None:
         """Continue with half the batch size. Rows begin with the text that they have.
@@ -81,35 +69,32 @@ class Collected:
         )
         # Cut first: what the failed round wrote must not become a prompt.
         self.cut()
-        written = self.tally.written(self.run)
+        written = self.recorder.written(self.run)
         rest = [
             replace(request, written=tuple(written[request.index]))
             for request in self.run.requests
-            if request.index not in self.tally.outputs
+            if request.index not in self.recorder.outputs
         ]
         rest.sort(key=lambda request: not request.written)  # stable: begun ones first
         # Free the old run's memory even if an event that somebody kept still refers to its state.
         self.run.state.caches.clear()
         self.run.state.graphs = PhaseGraphs()
-        self.run = self.run.halved(rest, self.rounds)
+        self.run = self.run.halved(rest, self.recorder.rounds)
         self.halvings += 1
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
-        if self.recorder is not None:
-            self.recorder.follow(self.run)
+        self.recorder.follow(self.run)
 
     def cut(self) -> None:
         """Forget the round that is not complete."""
-        self.tally.cut(self.rounds)
-        if self.recorder is not None:
-            self.recorder.cut(self.rounds)
-        self.run.stopwatch.cut(self.rounds)
+        self.recorder.cut()
+        self.run.stopwatch.cut(self.recorder.rounds)
 
     @property
     def tokens(self) -> list[list[int]]:
         """New tokens of each prompt, in the caller's order."""
-        written = self.tally.written(self.run)
+        written = self.recorder.written(self.run)
         return [written[request.index] for request in self.requests]
 
     def facts(self) -> dict[str, Any]:
@@ -119,9 +104,9 @@ class Collected:
 
     def status(self, index: int, tokens: list[int]) -> str:
         """Return how a prompt with these new tokens has ended."""
-        if index in self.tally.nonfinite:
+        if index in self.recorder.nonfinite:
             return NOT_FINITE
-        if index not in self.tally.outputs:
+        if index not in self.recorder.outputs:
             return INTERRUPTED
         return EOS if tokens[-1] in self.run.pair.eos_token_ids else BUDGET
 

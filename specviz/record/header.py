@@ -1,131 +1,125 @@
-"""The meta data of a record: what has to be in it, and of which kind.
+"""The header of a log: what decoded, and with what, as a `TraceWriter` is given it."""
 
-Contract: `checked_meta` returns plain JSON values, or raises a `TraceError` of one sentence. Not
-known here: the tables.
-"""
-
-import json
-from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
-
+from specviz.record import given
+from specviz.record.check import MAX_WIDTH
 from specviz.record.missing import MISSING
-from specviz.record.schema import DRAFT_KV, MODELS, STATUSES, TraceError
-from specviz.util.validate import is_one_of, short
+from specviz.record.schema import MODELS
+from specviz.util.validate import (
+    is_count,
+    is_finite,
+    is_int,
+    require_bool,
+    require_choice,
+    require_int,
+    require_mapping,
+    require_names,
+    require_str,
+    require_text,
+    short,
+)
 
-MAX_WIDTH = 2**16  # draft tokens a round, recorded candidates, EOS tokens
-MAX_DEPTH = 32  # of nested lists and dicts in the meta data
-
-_META: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("strategy", "device", "dtype", "created", "target"), (str,)),
-    **dict.fromkeys(("drafter", "draft"), (str, type(None))),
-    **dict.fromkeys(("num_draft_tokens", "batch_size", "vocabulary_size"), (int,)),
-    **dict.fromkeys(("strategy_options", "versions", "kv_bytes_per_slot", "token_texts"), (dict,)),
-    **dict.fromkeys(("eos_token_ids", "decisions"), (list,)),
-    "valid": (bool,),
-    "seed": (int, type(None)),
-    "sampling": (dict, type(None)),
+_SAMPLING = {"temperature": 1.0, "top_k": None, "top_p": None, "coupling": "rejection"}
+# What the argument `about` may hold; None where nothing is known.
+ABOUT: dict[str, Any] = {
+    "target": "target",
+    "draft": None,
+    "device": "unknown",
+    "dtype": "unknown",
+    "created": None,
+    "batch_size": None,
+    "kv_bytes_per_slot": None,
+    "right_aligned": False,
+    "keep_draft": True,
+    "valid": True,
 }
-# Older records lack these.
-_LATER = {
-    "right_aligned": bool,
-    "selector": str,
-    "selector_options": dict,
-    "foresees": bool,
-    "draft_kv": str,
-    "branches": bool,
-    "missing": list,
-    "unrecorded": list,
-}
 
 
-def head_of(meta: Mapping[str, Any]) -> str | None:
-    """Return the name of the draft head that a run drafted with; None if it had none."""
-    if meta.get("draft_kv", "kept") == "kept":
-        return None
-    # Trees grow from what their drafter's option `base` names.
-    options = meta.get("drafter_options")
-    base = options.get("base") if isinstance(options, Mapping) else None
-    name: str | None = base if isinstance(base, str) else meta["drafter"]
-    return name
+def read_text(name: str, value: Any) -> str:
+    text = require_str(name, value)
+    require_text(name, text)
+    return text
 
 
-def require(fits: bool | np.bool_, problem: str) -> None:
-    """Raise TraceError with this problem unless it `fits`."""
-    if not fits:
-        raise TraceError(f"{problem}; record the run again")
+def read_texts(name: str, texts: Any) -> dict[str, str]:
+    require_mapping(name, texts, "pass {id: text}")
+    found = {}
+    for token, text in texts.items():
+        fits = is_int(token) or (isinstance(token, str) and token.isdecimal())
+        if not fits or not 0 <= int(token) < 2**31 or not isinstance(text, str):
+            raise ValueError(
+                f"{name} must map token ids to str, got {short({token: text})}; pass {{id: text}}"
+            )
+        found[str(int(token))] = text
+    return found
 
 
-def checked_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the meta data of a record as plain JSON values.
-
-    Raises:
-        TraceError: an entry is missing or of another kind.
-    """
-    plain = _plain_meta(meta)
-    _check_meta(plain)
-    return plain
-
-
-def _plain_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the meta data after a trip through JSON, so that saving does not change it."""
-    require(isinstance(meta, Mapping), f"meta must be a dict, got {short(meta)}")
-    try:
-        plain = json.loads(json.dumps(meta, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise TraceError(
-            f"meta does not fit into JSON ({error}); use plain str, int, float, bool, list and dict"
-        ) from None
-    require(isinstance(plain, dict), f"meta must be a dict, got {short(meta)}")
-    _check_depth(plain)
-    return dict(plain)
+def read_eos(value: Any) -> list[int]:
+    tokens = given.array("eos_token_ids", value, "a list of token ids")
+    if tokens.ndim != 1 or tokens.size >= MAX_WIDTH:
+        raise ValueError(
+            f"eos_token_ids must be a list of fewer than {MAX_WIDTH} token ids, "
+            f"got {short(value)}; pass ids"
+        )
+    found: list[int] = given.limited("eos_token_ids", tokens, 0, given.MOST_TOKENS).tolist()
+    return found
 
 
-def _check_depth(meta: dict[str, Any]) -> None:
-    """Limit the nesting, which a reader of the file would have to recurse into."""
-    level: list[Any] = [meta]
-    depth = 0
-    while level:
-        depth += 1
-        require(depth <= MAX_DEPTH, f"meta is nested more than {MAX_DEPTH} deep")
-        inner = (each.values() if isinstance(each, dict) else each for each in level)
-        level = [value for values in inner for value in values if isinstance(value, dict | list)]
+def read_about(about: Any) -> dict[str, Any]:
+    """Return the entries of `about` and what stands for those that are left out."""
+    if about is not None:
+        require_mapping("about", about, "pass {name: value}")
+    for name in about or {}:
+        require_choice("an entry of about", name, ABOUT)
+    told = ABOUT | dict(about or {})
+    # None stands for an unknown value, where one may be unknown.
+    found = {k: value for k, value in told.items() if value is not None or ABOUT[k] is not None}
+    found.setdefault("created", datetime.now(UTC).isoformat(timespec="seconds"))
+    for name, value in found.items():
+        if name == "batch_size":
+            found[name] = require_int(name, value, maximum=given.MOST_TOKENS)
+        elif name == "kv_bytes_per_slot":
+            found[name] = _kv_bytes(value)
+        elif isinstance(ABOUT[name], bool):
+            require_bool(name, value)
+        else:
+            read_text(name, value)
+    return found
 
 
-def _check_meta(meta: dict[str, Any]) -> None:
-    missing = sorted(_META.keys() - meta.keys())
-    require(not missing, f"meta lacks {', '.join(missing)}")
-    for key, types in _META.items():
-        wanted = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
-        require(type(meta[key]) in types, f"meta.{key} must be {wanted}, got {short(meta[key])}")
-    for key in ("num_draft_tokens", "batch_size", "vocabulary_size"):
-        require(meta[key] >= 0, f"meta.{key} must be an int >= 0, got {meta[key]}")
-    require(meta["num_draft_tokens"] < MAX_WIDTH, f"meta.num_draft_tokens must be < {MAX_WIDTH}")
+def _kv_bytes(value: Any) -> dict[str, int]:
+    require_mapping("kv_bytes_per_slot", value, "pass {'target': bytes, 'draft': bytes}")
+    for name, size in value.items():
+        if name not in MODELS or not is_count(size) or size >= 2**32:
+            raise ValueError(
+                f"kv_bytes_per_slot must map target and draft to ints >= 0, got {short(value)}; "
+                "pass the bytes of one token's K/V in all layers"
+            )
+    return {model: int(value.get(model, 0)) for model in MODELS}
 
-    eos = meta["eos_token_ids"]
-    require(len(eos) < MAX_WIDTH, f"meta.eos_token_ids must hold fewer than {MAX_WIDTH} ids")
-    eos_fit = all(type(token) is int and 0 <= token < 2**31 for token in eos)
-    require(eos_fit, "meta.eos_token_ids must hold ints from 0 to 2^31 - 1")
 
-    texts = meta["token_texts"].values()
-    require(all(type(text) is str for text in texts), "meta.token_texts must hold str")
-    require(all(type(name) is str for name in meta["decisions"]), "meta.decisions must hold str")
-    status = meta.get("status", [])
-    status_fits = isinstance(status, list) and all(each in STATUSES for each in status)
-    require(status_fits, f"meta.status must be a list of {', '.join(STATUSES)}")
-    if "num_threads" in meta:
-        threads = meta["num_threads"]
-        fits = type(threads) is int and threads >= 1
-        require(fits, f"meta.num_threads must be an int >= 1, got {short(threads)}")
-    for key, kind in _LATER.items():
-        fits = key not in meta or type(meta[key]) is kind
-        require(fits, f"meta.{key} must be {kind.__name__}, got {short(meta.get(key))}")
-    unknown = [name for name in meta.get("missing", []) if not is_one_of(name, MISSING)]
-    require(not unknown, f"meta.missing must hold names of what is missing, got {short(unknown)}")
-    draft_kv = meta.get("draft_kv", "kept")
-    require(draft_kv in DRAFT_KV, f"meta.draft_kv must be one of {', '.join(DRAFT_KV)}")
-    for model in MODELS:
-        kv_bytes = meta["kv_bytes_per_slot"].get(model)
-        fits = type(kv_bytes) is int and 0 <= kv_bytes < 2**32
-        require(fits, f"meta.kv_bytes_per_slot.{model} must be an int from 0 to 2^32 - 1")
+def read_sampling(value: Any) -> dict[str, Any]:
+    require_mapping("sampling", value, "pass {'temperature': ...}, or None for greedy decoding")
+    for name in value:
+        require_choice("an entry of sampling", name, _SAMPLING)
+    sampling = _SAMPLING | dict(value)
+    for name in ("temperature", "top_k", "top_p"):
+        number = sampling[name]
+        if number is not None or name == "temperature":
+            if not is_finite(number):
+                raise ValueError(
+                    f"sampling[{name!r}] must be a number, got {short(number)}; pass its value"
+                )
+            sampling[name] = int(number) if name == "top_k" else float(number)
+    require_str("sampling['coupling']", sampling["coupling"])
+    return sampling
+
+
+def read_missing(names: Any) -> list[str]:
+    require_names("missing", names)
+    for name in names:
+        if name not in MISSING:
+            raise ValueError(f"missing={short(name)} is unknown; choose from {', '.join(MISSING)}")
+    return sorted(set(names))

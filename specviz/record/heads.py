@@ -8,11 +8,11 @@ Contract: `feature_reads` takes a Trace and says this of each entry of the table
 here: what a head computes.
 """
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from specviz.record.header import head_of
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 
@@ -38,6 +38,17 @@ class FeatureReads(NamedTuple):
 
     token: Array
     source: Array
+
+
+def head_of(meta: Mapping[str, Any]) -> str | None:
+    """Return the name of the draft head that a run drafted with; None if it had none."""
+    if meta.get("draft_kv", "kept") == "kept":
+        return None
+    # Trees grow from what their drafter's option `base` names.
+    options = meta.get("drafter_options")
+    base = options.get("base") if isinstance(options, Mapping) else None
+    name: str | None = base if isinstance(base, str) else meta["drafter"]
+    return name
 
 
 def head_name(trace: Trace) -> str | None:

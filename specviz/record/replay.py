@@ -1,9 +1,7 @@
 """Replay of a record into cache slots: what each row and slot of both models holds after a phase.
 
-Contract: `Replay` walks through a validated record, applies feeds and moves to a ledger of (model,
-row, slot) cells, and classifies the cells of the rows in the batch. It reads numbers alone. Not
-known here: files, tensors, and whether a feed saw the right slots, which the invariant checks
-judge.
+`Replay` walks through a validated record, applies feeds and moves to `Cells`, and classifies the
+cells of the rows in the batch. Whether a feed saw the right slots, the invariant checks judge.
 """
 
 from collections.abc import Iterator
@@ -12,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from specviz.record.cells import Cells
 from specviz.record.heads import MASK, feature_reads
 from specviz.record.index import Step
 from specviz.record.schema import (
@@ -23,15 +22,15 @@ from specviz.record.schema import (
     PHASES,
     STALE,
     Array,
+    Table,
 )
 from specviz.record.trace import Trace
 from specviz.util.validate import is_int, require_kind, short
 
-# The planes of the ledger: what is kept of a cell. WRITTEN is the number of its last write.
-_SHOWN = ("request", "token", "index", "position")
-_REQUEST, _TOKEN, _INDEX, _POSITION, _FED_ROUND, _FOLLOWS, _BRANCHES, _SOURCE, _WRITTEN = range(9)
-_PLANES = 9
-_MOVE = ("model", "from_row", "from_slot", "to_row", "to_slot", "length")
+_SHOWN = ("request", "token", "index", "position", "source")
+# Beside these: the round that fed a cell, whether all that its token follows was accepted, and
+# whether it is a draft of a row with a tree.
+_PLANES = (*_SHOWN, "round", "follows", "branches")
 _ACCEPT = PHASES.index("accept")
 
 
@@ -53,12 +52,6 @@ class Slots:
     position: Array
     source: Array
     state: Array
-
-    def __post_init__(self) -> None:
-        shapes = {getattr(self, name).shape for name in (*_SHOWN, "source", "state")}
-        if len(shapes) != 1 or any(len(shape) != 2 for shape in shapes):
-            problem = f"the arrays of Slots must share one (B, T) shape, got {sorted(shapes)}"
-            raise ValueError(f"{problem}; pass arrays of one shape")
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,16 +80,6 @@ class Frame:
     target: Slots
     draft: Slots
 
-    def __post_init__(self) -> None:
-        per_row = (self.requests, self.lengths, self.starts, self.pending, self.target.state)
-        same_rows = len({len(values) for values in (*per_row, self.draft.state)}) == 1
-        same_shape = self.target.state.shape == self.draft.state.shape
-        if self.phase not in PHASES or not same_rows or not same_shape:
-            raise ValueError(
-                "a Frame must have a known phase and the same rows and slots throughout, got "
-                f"phase={short(self.phase)} and other sizes; pass arrays of one replay"
-            )
-
 
 class _Batch(NamedTuple):
     """The rows of a frame, each (B,): their cache rows, and what `Frame` says of them."""
@@ -115,7 +98,6 @@ class Replay:
         require_kind("trace", trace, Trace, "pass result.trace, or Trace.load(path)")
         self._trace = trace
         self._index = trace.index
-        self._moves = np.stack([trace.moves[name] for name in _MOVE], axis=1)  # (N, 6)
         self._sources = feature_reads(trace).source
         # Most records have neither mask entries nor trees.
         self._has_masks = bool((self._sources == MASK).any())
@@ -152,10 +134,8 @@ class Replay:
                 yield self.frame(round, phase)
 
     def _restart(self) -> None:
-        self._cells = np.full((_PLANES, len(MODELS), *self._index.cache_shape), -1, np.int32)
+        self._cells = Cells(_PLANES, self._trace.moves, self._index.cache_shape)
         self._stage = -1
-        self._writes = 0
-        self._last_write = [0] * len(MODELS)  # number of the last write into each model's cache
         self._latest: dict[int, tuple[Any, Slots]] = {}  # by model: key of `_held`, its answer
 
     def _seek(self, stage: int) -> None:
@@ -164,39 +144,22 @@ class Replay:
         while self._stage < stage:
             self._stage += 1
             for step in self._index.steps_of(self._stage):
-                self._apply(step)
-
-    def _apply(self, step: Step) -> None:
-        self._writes += 1
-        self._last_write[step.model] = self._writes
-        if step.moves.size:
-            self._move(step.moves)
-        if step.feeds.size:
-            self._feed(step)
-
-    def _move(self, moves: Array) -> None:
-        """Copy blocks of slots. All of them are read before any is written."""
-        blocks = self._moves[moves].tolist()
-        copies = []
-        for model, row, slot, _, _, length in blocks:
-            copies.append(self._cells[:, model, row, slot : slot + length].copy())
-        # A moved cell is newer than what stays. Moved cells keep their order among themselves.
-        ages = np.unique(np.concatenate([copy[_WRITTEN] for copy in copies]))
-        for (model, _, _, row, slot, length), copy in zip(blocks, copies, strict=True):
-            copy[_WRITTEN] = self._writes + np.searchsorted(ages, copy[_WRITTEN])
-            self._cells[:, model, row, slot : slot + length] = copy
-        self._writes += ages.size
+                if step.moves.size:
+                    self._cells.move(step.moves)
+                if step.feeds.size:
+                    self._feed(step)
 
     def _feed(self, step: Step) -> None:
-        table = self._trace.feeds
-        row = table["row"][step.feeds]
-        slot = table["slot"][step.feeds]
-        for plane, name in enumerate((*_SHOWN, "round")):
-            self._cells[plane, step.model, row, slot] = table[name][step.feeds]
-        self._cells[_FOLLOWS, step.model, row, slot] = self._index.follows_accepted[step.feeds]
-        self._cells[_BRANCHES, step.model, row, slot] = self._index.on_branches[step.feeds]
-        self._cells[_SOURCE, step.model, row, slot] = self._sources[step.feeds]
-        self._cells[_WRITTEN, step.model, row, slot] = self._writes
+        fed = {name: values[step.feeds] for name, values in self._trace.feeds.items()}
+        self._cells.write(
+            step.model,
+            fed["row"],
+            fed["slot"],
+            **{name: fed[name] for name in ("request", "token", "index", "position", "round")},
+            source=self._sources[step.feeds],
+            follows=self._index.follows_accepted[step.feeds],
+            branches=self._index.on_branches[step.feeds],
+        )
 
     def _batch(self, round: int, phase: str) -> _Batch:
         table = self._trace.rows
@@ -221,7 +184,7 @@ class Replay:
 
     def _width(self, round: int, batch: _Batch) -> int:
         """Return T: the slots that the verify forward saw, or that a row holds or awaits."""
-        held = self._cells[_REQUEST][:, batch.rows] == batch.requests[:, None]  # (models, B, slots)
+        held = self._cells["request"][:, batch.rows] == batch.requests[:, None]  # (models, B, T)
         used = held.any(axis=(0, 1)).nonzero()[0]
         awaited = (batch.pending + 1).max(initial=0)
         return int(max(self._trace.rounds["slots"][round], used.max(initial=-1) + 1, awaited))
@@ -232,67 +195,63 @@ class Replay:
         The same object as before is returned where nothing has changed, which callers rely on to
         draw a cache only once.
         """
-        key = (self._last_write[model], width, drafting, *(column.tobytes() for column in batch))
+        key = (self._cells.latest[model], width, drafting, *(each.tobytes() for each in batch))
         if model not in self._latest or self._latest[model][0] != key:
-            cells = self._cells[:, model, batch.rows, :width]
-            self._latest[model] = (key, self._classify(cells, drafting, batch))
+            held = self._cells.of(model, batch.rows, width)
+            state = self._states(held, drafting, batch)
+            slots = Slots(state=state, **{name: held[name] for name in _SHOWN})
+            self._latest[model] = (key, slots)
         return self._latest[model][1]
 
-    def _classify(self, cells: Array, drafting: int | None, batch: _Batch) -> Slots:
-        """Return what a model's cells (9, B, T) hold.
+    def _states(self, held: Table, drafting: int | None, batch: _Batch) -> Array:
+        """Return the state of a model's cells, (B, T).
 
-        drafting: the round whose tokens are not verified yet and count as drafted, or None.
+        held: their planes. drafting: the round whose tokens are not verified yet and count as
+        drafted, or None.
         """
         texts = self._index.committed
-        index = cells[_INDEX]
-        length = batch.lengths[:, None]
-        before = np.arange(cells.shape[2]) < batch.starts[:, None]
-        own = (cells[_REQUEST] == batch.requests[:, None]) & ~before
-        # From the weakest claim to the strongest; each overwrites what came before.
-        state = np.where(own, STALE, EMPTY)
-        if drafting is not None:
-            state[own & (index >= length) & (cells[_FED_ROUND] == drafting)] = DRAFTED
+        index, length = held["index"], batch.lengths[:, None]
+        slot = np.arange(index.shape[1])
+        is_before = np.broadcast_to(slot < batch.starts[:, None], index.shape)
+        own = (held["request"] == batch.requests[:, None]) & ~is_before
+        is_drafted = own & (index >= length) & (held["round"] == drafting)
 
         # A cell is valid if its token was committed by the round that fed it, or before. An equal
         # token that was fed earlier is a rejected draft, read behind another text. So is an equal
         # token on another branch of a tree.
         committed = own & (index < length)
         place = texts.first[batch.requests, None] + np.where(committed, index, 0)  # (B, T)
-        same = texts.tokens[place] == cells[_TOKEN]
-        in_time = texts.rounds[place] <= cells[_FED_ROUND]
-        # Moves leave copies behind. The one written last counts.
-        follows = cells[_FOLLOWS] == 1
-        valid = committed & same & in_time & follows
+        same = texts.tokens[place] == held["token"]
+        in_time = texts.rounds[place] <= held["round"]
+        valid = committed & same & in_time & (held["follows"] == 1)
         if self._has_masks:
             # A mask entry is K/V of no token, whatever id stands beside it.
-            valid &= cells[_SOURCE] != MASK
+            valid &= held["source"] != MASK
+        is_last = index == length - 1
         if self._has_branches:
             # On a tree, the draft that became a row's last token may lie in another slot than the
             # one that awaits it. Nothing will look for its K/V there.
-            slot = np.arange(cells.shape[2])
-            is_last = (index == length - 1) & (cells[_BRANCHES] == 1)
-            valid &= ~is_last | (slot == batch.pending[:, None])
-        valid = _newest(cells, valid, batch.lengths)
-        np.copyto(state, texts.origins[place], where=valid)
-        state[before] = PADDING
+            is_elsewhere = is_last & (held["branches"] == 1) & (slot != batch.pending[:, None])
+            valid &= ~is_elsewhere
+        # Moves leave copies behind. The one written last counts.
+        valid = _newest(held, valid, batch.lengths)
 
         # Not where the pending token was fed already, nor where its slot holds another valid one.
-        rows = np.arange(len(batch.requests))
-        is_taken = valid[rows, batch.pending]
-        is_fed = (valid & (index == length - 1)).any(1)
-        awaited = rows[~is_taken & ~is_fed]
-        state[awaited, batch.pending[awaited]] = PENDING
-        shown = {name: cells[plane] for plane, name in enumerate(_SHOWN)}
-        return Slots(source=cells[_SOURCE], state=state, **shown)
+        is_awaited = (slot == batch.pending[:, None]) & ~valid
+        is_awaited &= ~(valid & is_last).any(axis=1, keepdims=True)
+        # From the strongest claim to the weakest.
+        claims = [is_awaited, is_before, valid, is_drafted, own]
+        states = [PENDING, PADDING, texts.origins[place], DRAFTED, STALE]
+        return np.select(claims, states, EMPTY).astype(np.uint8)
 
 
-def _newest(cells: Array, valid: Array, lengths: Array) -> Array:
+def _newest(held: Table, valid: Array, lengths: Array) -> Array:
     """Return `valid` (B, T) with only the newest of several copies of one token."""
     longest = int(lengths.max(initial=0))
-    token = (np.arange(len(lengths))[:, None] * longest + cells[_INDEX])[valid]
+    token = (np.arange(len(lengths))[:, None] * longest + held["index"])[valid]
     if (token[1:] > token[:-1]).all():
         return valid  # the tokens of each row stand in their order, so none stands there twice
-    written = cells[_WRITTEN][valid]
+    written = held["written"][valid]
     last = np.full(len(lengths) * longest, -1, np.int32)
     np.maximum.at(last, token, written)
     newest = valid.copy()

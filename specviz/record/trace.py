@@ -1,34 +1,32 @@
 """The record of a run, and its file.
 
-Contract: a `Trace` holds everything that tables, checks and pictures need, in numpy arrays, and
-checks itself when it is made. `save` and `load` keep it in one safetensors file: a tensor for each
-column, and the meta data as JSON. Not known here: models, torch, how a run is recorded and what is
-drawn.
+A `Trace` holds everything that tables, checks and pictures need, in numpy arrays, and checks itself
+when it is made. `save` and `load` keep it in one safetensors file: a tensor for each column, and
+the meta data as JSON.
 """
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_safetensors
 
-from specviz.record.chains import chain_columns, same_values
-from specviz.record.columns import by_table, stored_column
-from specviz.record.events import trace_events
+from specviz.record.check import validated
+from specviz.record.chrome import events_of_record, write_events
 from specviz.record.index import RecordIndex
 from specviz.record.schema import COLUMNS, Array, Table, TraceError, named
-from specviz.record.validation import validated
+from specviz.record.trees import chain_columns, same_values
 from specviz.util.files import write
 from specviz.util.text import count
-from specviz.util.validate import is_int, require_int, require_path, short, shown_path
+from specviz.util.validate import is_int, is_list, require_int, require_path, short, shown_path
 
 FORMAT_VERSION = 2
 # {version of an older file: function that brings its meta data and columns one version further}.
@@ -38,13 +36,14 @@ Upgrade = Callable[[dict[str, Any], Table], tuple[dict[str, Any], Table]]
 
 
 def _keep(meta: dict[str, Any], columns: Table) -> tuple[dict[str, Any], Table]:
-    """Keep all of version 1: version 2 added the columns of `chains`, which can be computed."""
+    """Keep all of version 1: version 2 added columns that `chain_columns` computes."""
     return meta, columns
 
 
 UPGRADES: dict[int, Upgrade] = {1: _keep}
 # The only key in the file's metadata. A second one would make the order of its bytes random.
 _HEADER = "specviz"
+_FILE_DTYPES = ("U8", "I32", "I64", "F32")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -176,8 +175,7 @@ class Trace:
             ValueError: the record has no times, or `path` cannot be a path.
             WriteError: the file cannot be written.
         """
-        events = trace_events(self.meta, self.tables)
-        write(require_path("path", path), json.dumps(events, indent=1).encode())
+        write_events(path, events_of_record(self.meta, self.tables))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Trace":
@@ -231,33 +229,83 @@ def flatten_requests(
     return table
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Table]]:
-    _check_file(path)
+class RecordedRun(Protocol):
+    """What the tables read: a Trace, or a result with the same columns but no caches."""
+
+    @property
+    def meta(self) -> Mapping[str, Any]: ...
+    @property
+    def rounds(self) -> Mapping[str, Array]: ...
+    @property
+    def rows(self) -> Mapping[str, Array]: ...
+
+
+def check_recorded(run: object, name: str = "run") -> None:
+    """Raise ValueError unless `run` is a Result, a Trace or the like.
+
+    It is None where a run was not recorded, as `result.trace` is without record=True. name: what
+    the message calls the argument.
+    """
+    if run is None:
+        raise ValueError(f"{name}=None: this run was not recorded; call generate(..., record=True)")
+    parts = ("meta", "rounds", "rows")
+    if not all(isinstance(getattr(run, part, None), Mapping) for part in parts):
+        raise ValueError(
+            f"{name} must be a Result or a Trace, got {short(run)}; "
+            "pass what specviz.generate returned"
+        )
+
+
+def check_runs(runs: object, name: str = "runs") -> None:
+    """Raise ValueError unless `runs` is a list of one run or more, all recorded."""
+    if not is_list(runs):
+        raise ValueError(f"{name} must be a list, got {short(runs)}; pass a list, even of one run")
+    for i, run in enumerate(runs):
+        check_recorded(run, f"{name}[{i}]")
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Table]]:
     try:
+        # Reading a pipe or a device may block, or never end.
+        if not S_ISREG(path.stat().st_mode):
+            raise TraceError("is a folder or a device, not a file; check the path")
         with safe_open(path, framework="numpy") as file:
             version, meta = _header(file.metadata())
-            columns = {name: stored_column(file, name) for name in file.keys()}  # noqa: SIM118 - file is not a dict
-    except OSError as error:
-        raise TraceError(f"cannot be read ({error.strerror or error}); check the path") from error
+            columns = {name: _column(file, name) for name in file.keys()}  # noqa: SIM118 - file is not a dict
+    except TraceError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise TraceError(f"cannot be read ({reason}); check the path") from error
     except SafetensorError as error:
         raise TraceError(
             "is not a safetensors file, or a damaged one; copy it again or record the run again"
         ) from error
     for step in range(version, FORMAT_VERSION):
         meta, columns = UPGRADES[step](meta, columns)
-    return meta, by_table(columns)
+    tables: dict[str, Table] = {name: {} for name in COLUMNS}
+    for name, values in columns.items():
+        table, _, column = name.partition(".")
+        if table not in tables:
+            raise TraceError(f"columns are unknown: {named(name)}; record the run again")
+        tables[table][column] = values
+    return meta, tables
 
 
-def _check_file(path: str | os.PathLike[str]) -> None:
-    # Reading a pipe or a device may block, or never end.
-    try:
-        regular = S_ISREG(Path(path).stat().st_mode)
-    except (OSError, ValueError) as error:
+def _column(file: Any, name: str) -> Array:
+    """Return a column of an open file. Raise TraceError if it is none that a record may have."""
+    dtype = file.get_slice(name).get_dtype()
+    if dtype not in _FILE_DTYPES:
         raise TraceError(
-            f"cannot be read ({getattr(error, 'strerror', None) or error}); check the path"
+            f"{named(name)} is stored as {named(dtype)}, which no column of a trace may be; "
+            "record the run again"
+        )
+    try:
+        return np.asarray(file.get_tensor(name))
+    except (ValueError, OverflowError) as error:  # sizes that no array can have
+        raise TraceError(
+            f"{named(name)} has a shape that no column can have; record the run again"
         ) from error
-    if not regular:
-        raise TraceError("is a folder or a device, not a file; check the path")
 
 
 def _header(metadata: dict[str, str] | None) -> tuple[int, dict[str, Any]]:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from specviz.costs.rounds import common_num_draft_tokens
-from specviz.record.runs import RecordedRun, check_runs
 from specviz.record.schema import Array
-from specviz.record.trace import Trace
+from specviz.record.trace import RecordedRun, Trace, check_runs
 from specviz.util.validate import short
 
 

@@ -16,8 +16,9 @@ from specviz.checks.watch.labels import Labels
 from specviz.checks.watch.origins import SeenForward
 from specviz.checks.watch.places import Place
 from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, choices
-from specviz.record.log.writer import TraceWriter
+from specviz.record.roundend import RoundEnd
 from specviz.record.schema import PHASES
+from specviz.record.writer import TraceWriter
 
 BEFORE = "before"  # of moves before the first forward of a round
 
@@ -98,19 +99,21 @@ class Builder:
         starts, pending = self._before(decided)
         starts_after, pending_after = self._after(decided)
         self.writer.round(
-            rows=[verified.part.row for verified in decided],
-            requests=[verified.part.request for verified in decided],
-            drafts=[verified.drafts for verified in decided],
-            accepted=[verified.accepted for verified in decided],
-            emitted=[self._emitted(verified) for verified in decided],
-            finished=[verified.is_last for verified in decided],
-            discarded=[self._discarded(verified) for verified in decided],
-            starts=starts,
-            pending=pending,
-            starts_after=starts_after,
-            pending_after=pending_after,
-            # A record has choices for all rows of a round or for none.
-            choices=known if all(known) else None,
+            RoundEnd(
+                rows=[verified.part.row for verified in decided],
+                requests=[verified.part.request for verified in decided],
+                drafts=[verified.drafts for verified in decided],
+                accepted=[verified.accepted for verified in decided],
+                emitted=[self._emitted(verified) for verified in decided],
+                finished=[verified.is_last for verified in decided],
+                discarded=[self._discarded(verified) for verified in decided],
+                starts=starts,
+                pending=pending,
+                starts_after=starts_after,
+                pending_after=pending_after,
+                # A record has choices for all rows of a round or for none.
+                choices=known if all(known) else None,
+            )
         )
 
     def _discarded(self, verified: WatchedRound) -> int:

@@ -16,8 +16,8 @@ from specviz.checks.watch.labels import Labels
 from specviz.checks.watch.places import Place
 from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, parts_that_move
 from specviz.checks.watch.rounds import Builder
-from specviz.record.log.writer import TraceWriter
 from specviz.record.trace import Trace
+from specviz.record.writer import TraceWriter
 
 
 def to_trace(

@@ -304,12 +304,14 @@ class Watched:
             "vocabulary_size": self.target.get_input_embeddings().weight.shape[0],
             "eos_token_ids": list(eos),
             "decoder": "watched",
-            "target": self.target.name_or_path or type(self.target).__name__,
-            "draft": None if self.draft is None else type(self.draft).__name__,
             "drafter": None if self.draft is None else "model",
-            "device": str(self.target.device),
-            "dtype": str(self.target.dtype).removeprefix("torch."),
             "tokenizer": self.tokenizer,
+            "about": {
+                "target": self.target.name_or_path or type(self.target).__name__,
+                "draft": None if self.draft is None else type(self.draft).__name__,
+                "device": str(self.target.device),
+                "dtype": str(self.target.dtype).removeprefix("torch."),
+            },
         }
         parts = {"target": follower.parts, "draft": drafts.parts}
         try:

@@ -5,7 +5,7 @@ Contract: files in, a file out. Not known here: what the page shows.
 
 import os
 
-from specviz.record.log.reader import read_record
+from specviz.record.log import read_record
 from specviz.util.validate import require_int, require_path
 from specviz.views.stepper.widget import StepThrough, step_through
 

@@ -1,0 +1,483 @@
+"""Make the tables of a record from forwards, moves and the ends of rounds, in the order of time.
+
+The engine's recorder says all of a round. A log leaves out what its engine does not know: what
+follows from the rest is computed here, and `missing` names what is lacking.
+
+N entries of the table `rows`, K draft tokens, b rows of a round, m tokens of a forward.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from specviz.record.check import CELLS_PER_FEED, FREE_CELLS
+from specviz.record.missing import MISSING
+from specviz.record.schema import COLUMNS, MODELS, PHASES, Array, Table, TraceError
+from specviz.record.trace import flatten_requests
+from specviz.record.trees import DERIVED, nodes
+
+NO_BUDGET = 2**31 - 1  # stands in the table where a budget is not known
+BLOCK = ("from_row", "from_slot", "to_row", "to_slot", "length")  # the columns of a move
+NO_HOLES = np.zeros((0, 3), np.int64)
+_DRAFT, _VERIFY, _SYNCHRONISE = map(PHASES.index, ("draft", "verify", "synchronise"))
+_WITHOUT_MODEL = (None, "lookup")  # drafters that run none
+
+
+class Place(NamedTuple):
+    """When and where something happened; `phase` and `model` are places in PHASES and MODELS."""
+
+    round: int
+    phase: int
+    step: int
+    model: int
+
+
+class Seen(NamedTuple):
+    """What m queries saw: slots start (m,) to stop (m,), and holes (h, 3): query, start, stop."""
+
+    start: Array
+    stop: Array
+    holes: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Fed:
+    """Tokens that a model was fed at once.
+
+    Attributes:
+        columns: row, request, token and index (m,), and what is known of position, slot, node,
+            visible_start and visible_stop.
+        holes: (h, 3): which of the m queries, and the range of slots that was hidden from it.
+    """
+
+    place: Place
+    columns: Table
+    holes: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What a round did.
+
+    Attributes:
+        rows: columns of the table `rows` (b, ...), sorted by row. Lists of drafts, tokens and
+            columns of candidates may be shorter than in the table. What is not known is left out.
+        facts: entries of the table `rounds`; `ms` has all five times, NaN for an unknown one.
+        pool: columns of the table `pool`, but for its rounds.
+    """
+
+    rows: Table
+    facts: dict[str, Any] = field(default_factory=dict)
+    pool: Table = field(default_factory=dict)
+
+
+class Builder:
+    """Takes forwards, moves and rounds, and makes the tables of a record.
+
+    Attributes:
+        prompts, budgets: of each request; None for a budget that is not known.
+        rounds: those that have ended.
+    """
+
+    def __init__(self, num_draft_tokens: int) -> None:
+        self.prompts: list[Sequence[int]] = []
+        self.budgets: list[int | None] = []
+        self.rounds: list[Round] = []
+        self._k = num_draft_tokens
+        self._feds: list[Fed] = []
+        self._moves: list[tuple[Place, Array]] = []
+        self._steps: Counter[tuple[int, int, int]] = Counter()
+
+    def forward(self, model: int, phase: int, columns: Table, holes: Array = NO_HOLES) -> None:
+        """Add a forward of the round that is going on; see `Fed`."""
+        self._feds.append(Fed(self._place(len(self.rounds), phase, model), columns, holes))
+
+    def move(self, model: int, phase: int, blocks: Array, *, late: bool = False) -> None:
+        """Add blocks that were copied at once, (n, 5) as in BLOCK.
+
+        late: whether they belong to the round that has just ended.
+        """
+        self._moves.append((self._place(len(self.rounds) - late, phase, model), blocks))
+
+    def round(self, ended: Round) -> None:
+        """End a round."""
+        self.rounds.append(ended)
+
+    def _place(self, round: int, phase: int, model: int) -> Place:
+        step = self._steps[round, phase, model]
+        self._steps[round, phase, model] += 1
+        return Place(round, phase, step, model)
+
+    def cut(self) -> None:
+        """Forget what came since the last round ended."""
+        rounds = len(self.rounds)
+        self._feds = [fed for fed in self._feds if fed.place.round < rounds]
+        self._moves = [move for move in self._moves if move[0].round < rounds]
+        self._steps = Counter({key: n for key, n in self._steps.items() if key[0] < rounds})
+
+    def rows(self, names: Iterable[str]) -> Table:
+        """Return those of these columns of `rows` that any round has, with -1 or NaN in others."""
+        sizes = [ended.rows["row"].size for ended in self.rounds]
+        found: Table = {"round": np.repeat(np.arange(len(sizes)), sizes)}
+        for name in names:
+            parts = [ended.rows.get(name) for ended in self.rounds]
+            if any(part is not None for part in parts):
+                found[name] = self._joined(name, parts, sizes)
+        return found
+
+    def _joined(self, name: str, parts: Sequence[Array | None], sizes: Sequence[int]) -> Array:
+        form = COLUMNS["rows"][name]
+        # Of rounds with different numbers of candidates, those that all of them have.
+        counts = [part.shape[2] for part in parts if part is not None and part.ndim == 3]
+        widths = {"K": self._k, "K+1": self._k + 1}
+        least = min(filter(None, counts), default=0)
+        shape = [widths.get(letter, least) for letter in form.shape[1:]]
+        is_float = form.dtype == "float32"
+        found = np.full((sum(sizes), *shape), np.nan if is_float else -1)
+        found = found.astype(np.float32 if is_float else np.int64)
+        first = 0
+        for part, size in zip(parts, sizes, strict=True):
+            if part is not None:
+                cut = part[(slice(None), *map(slice, shape))]
+                found[(slice(first, first + size), *map(slice, cut.shape[1:]))] = cut
+            first += size
+        return found
+
+    def tables(self, eos_token_ids: Sequence[int] = ()) -> dict[str, Table]:
+        """Return all tables of the rounds that have ended.
+
+        Raises:
+            TraceError: K claims tables far larger than what was given.
+        """
+        count = len(self.rounds)
+        given = sum(values.size for ended in self.rounds for values in ended.rows.values())
+        cells = sum(ended.rows["row"].size for ended in self.rounds) * (self._k + 1)
+        if cells > FREE_CELLS + CELLS_PER_FEED * given:
+            raise TraceError(
+                f"num_draft_tokens={self._k} is far more than the logged rounds draft; pass the "
+                "most that a row drafts"
+            )
+        feds = [fed for fed in self._feds if fed.place.round < count]
+        moves = [move for move in self._moves if move[0].round < count]
+        rows = self.rows(COLUMNS["rows"])
+        feeds = _feed_columns(feds)
+        if count:
+            self._fill_rows(rows, eos_token_ids)
+            _fill_layout(rows, feeds, moves)
+        facts = self.facts(_slots(count, rows, feeds))
+        if feeds["row"].size:
+            _fill_feeds(feeds, rows)
+        tables = {
+            "requests": self._requests(rows),
+            "rounds": facts,
+            "rows": rows,
+            "feeds": feeds,
+            "holes": _hole_columns(feds),
+            "moves": _move_columns(moves),
+            "pool": self._pool(),
+        }
+        return {name: self.typed(name, columns) for name, columns in tables.items()}
+
+    def typed(self, name: str, columns: Mapping[str, Any]) -> Table:
+        """Return a table with dtypes as in the schema; a column that is not given is zero."""
+        size = max((len(values) for values in columns.values()), default=0)
+        sizes = {"N": size, "K": self._k, "K+1": self._k + 1}
+        for letter, model in zip("kj", MODELS, strict=True):
+            ids = columns.get(f"{model}_top_ids")
+            sizes[letter] = 0 if ids is None else ids.shape[2]
+        table: Table = {}
+        for column, form in COLUMNS[name].items():
+            if column in columns:
+                table[column] = np.asarray(columns[column]).astype(form.dtype)
+            elif column not in DERIVED.get(name, ()):
+                table[column] = np.zeros([sizes[letter] for letter in form.shape], form.dtype)
+        return table
+
+    def _fill_rows(self, rows: Table, eos_token_ids: Sequence[int]) -> None:
+        """Compute what rounds have left out, but for where rows lie in the cache."""
+        number = np.arange(self._k)
+        _fill(rows, "drafted", (rows["drafts"] >= 0).sum(axis=1))
+        _fill(rows, "verified", rows["drafted"])
+        _fill(rows, "gained", (rows["emitted"] >= 0).sum(axis=1))
+        _fill(rows, "discarded", np.zeros_like(rows["gained"]))
+        prompts = np.array([len(prompt) for prompt in self.prompts])
+        if "length" not in rows:
+            reached = prompts.copy()
+            rows["length"] = np.zeros_like(rows["gained"])
+            for entry, request in enumerate(rows["request"].tolist()):
+                rows["length"][entry] = reached[request]
+                reached[request] += rows["gained"][entry]
+        budgets = np.array([NO_BUDGET if each is None else each for each in self.budgets])
+        is_eos = np.isin(rows["emitted"], eos_token_ids).any(axis=1)
+        grown = rows["length"] + rows["gained"] - prompts[rows["request"]]
+        _fill(rows, "finished", is_eos | (grown >= budgets[rows["request"]]))
+        if "parents" in rows:  # a round that gave none has chains
+            sizes = [ended.rows["row"].size for ended in self.rounds]
+            is_tree = np.repeat(["parents" in ended.rows for ended in self.rounds], sizes)[:, None]
+            chain = np.where(number < rows["drafted"][:, None], number - 1, -1)
+            rows["parents"] = np.where(is_tree, rows["parents"], chain)
+            chain = np.where(number < rows["accepted"][:, None], number, -1)
+            rows["path"] = np.where(is_tree, rows["path"], chain)
+        for model in MODELS:
+            if f"{model}_top_ids" in rows:
+                # A round may give choices, without log-probabilities.
+                ids, name = rows[f"{model}_top_ids"], f"{model}_top_logprobs"
+                rows[name] = rows.get(name, np.full(ids.shape, np.nan))[:, :, : ids.shape[2]]
+            own = rows.get(f"{model}_logprob", np.full(rows["drafts"].shape, np.nan))
+            rows[f"{model}_logprob"] = np.where(np.isnan(own), _among(rows, model), own)
+
+    def _requests(self, rows: Table) -> Table:
+        outputs: list[list[int]] = [[] for _ in self.prompts]
+        if self.rounds:
+            for request, tokens in zip(rows["request"].tolist(), rows["emitted"], strict=True):
+                outputs[request] += tokens[tokens >= 0].tolist()
+        budgets = [NO_BUDGET if budget is None else budget for budget in self.budgets]
+        return flatten_requests(self.prompts, outputs, budgets)
+
+    def facts(self, slots: Array | None = None) -> dict[str, Any]:
+        """Return the columns of `rounds`; `slots` (rounds,) where no round says its own."""
+        facts = [ended.facts for ended in self.rounds]
+        unknown = [np.nan] * len(PHASES)
+        ms = np.array([each.get("ms", unknown) for each in facts]).reshape(-1, len(PHASES))
+        found: dict[str, Any] = {f"{phase}_ms": ms[:, i] for i, phase in enumerate(PHASES)}
+        found["batch"] = [ended.rows["row"].size for ended in self.rounds]
+        found["slots"] = [
+            each["slots"] if slots is None else each.get("slots", slots[i])
+            for i, each in enumerate(facts)
+        ]
+        for name in ("capacity", "decision"):
+            if facts and all(name in each for each in facts):
+                found[name] = [each[name] for each in facts]
+        return found
+
+    def _pool(self) -> Table:
+        pools = {number: ended.pool for number, ended in enumerate(self.rounds) if ended.pool}
+        sizes = [pool["row"].size for pool in pools.values()]
+        found: Table = {"round": np.repeat(np.array(list(pools), np.int64), sizes)}
+        for name in next(iter(pools.values()), {}):
+            found[name] = np.concatenate([pool[name] for pool in pools.values()])
+        return found
+
+    def missing(self, drafter: str | None) -> set[str]:
+        """Return the names, as in MISSING, of what any forward or round lacks."""
+        rounds = [ended.rows for ended in self.rounds]
+        found = {"budget"} if None in self.budgets else set()
+        if any(np.isnan(each.facts.get("ms", np.nan)).any() for each in self.rounds):
+            found.add("times")
+        if any("finished" not in rows for rows in rounds):
+            found.add("finished")
+        has_drafts = any((rows["drafts"] >= 0).any() for rows in rounds)
+        has_draft_model = has_drafts and drafter not in _WITHOUT_MODEL
+        for number, model in enumerate(MODELS[: 1 + has_draft_model]):
+            fed = [
+                fed.columns
+                for fed in self._feds
+                if fed.place.model == number and fed.place.round < len(rounds)
+            ]
+            if not fed:
+                found.add(f"feeds.{model}")
+            names = {"positions": "position", "slots": "slot", "visible": "visible_start"}
+            for name, column in names.items():
+                if any(column not in columns for columns in fed):
+                    found.add(f"{name}.{model}")
+            if any(f"{model}_top_ids" not in rows for rows in rounds):
+                found.add(f"candidates.{model}")
+            if any(not rows.keys() & _logprobs_of(model) for rows in rounds):
+                found.add(f"logprobs.{model}")
+        assert found <= MISSING.keys()
+        return found
+
+
+def ranges_of(mask: Array, nowhere: Array) -> Seen:
+    """Return what the queries of a mask (m, T) saw; `nowhere` (m,) says where if nothing."""
+    width = mask.shape[1]
+    if not width:
+        return Seen(nowhere, nowhere, NO_HOLES)
+    any_seen = mask.any(axis=1)
+    start = np.where(any_seen, mask.argmax(axis=1), nowhere)
+    stop = np.where(any_seen, width - mask[:, ::-1].argmax(axis=1), nowhere)
+    holed = np.flatnonzero(np.count_nonzero(mask, axis=1) < stop - start)
+    column = np.arange(width)
+    hidden = ~mask[holed] & (column >= start[holed, None]) & (column < stop[holed, None])
+    edges = np.diff(hidden.astype(np.int8), axis=1, prepend=0, append=0)
+    query, first = np.nonzero(edges == 1)
+    _, behind = np.nonzero(edges == -1)
+    return Seen(start, stop, np.stack([holed[query], first, behind], axis=1))
+
+
+def _logprobs_of(model: str) -> set[str]:
+    return {f"{model}_logprob", f"{model}_top_logprobs"}
+
+
+def _fill(rows: Table, name: str, computed: Array) -> None:
+    """Set a column to what was computed where it is not given."""
+    given = rows.get(name)
+    rows[name] = computed if given is None else np.where(given >= 0, given, computed)
+
+
+def _among(rows: Table, model: str) -> Array:
+    """Return the log-probability of each draft (N, K) that is among its candidates, else NaN."""
+    drafts = rows["drafts"]
+    if f"{model}_top_ids" not in rows:
+        return np.full(drafts.shape, np.nan)
+    before = np.broadcast_to(np.arange(drafts.shape[1]), drafts.shape)
+    is_known = drafts >= 0
+    if model == "target":
+        is_known = is_known & (before < rows["verified"][:, None])
+        before = rows["parents"] + 1 if "parents" in rows else before  # 0 follows the pending token
+    every = np.arange(len(drafts))[:, None]
+    ids = rows[f"{model}_top_ids"][every, before]
+    is_draft = (ids == drafts[:, :, None]) & is_known[:, :, None]
+    logprobs = rows[f"{model}_top_logprobs"][every, before]
+    found = np.where(is_draft, logprobs, -np.inf).max(axis=2, initial=-np.inf)
+    return np.where(is_draft.any(axis=2), found, np.nan)
+
+
+def _feed_columns(feds: Sequence[Fed]) -> Table:
+    """Return the columns of `feeds`, -1 for what is not known."""
+    places = np.array([fed.place for fed in feds], np.int64).reshape(-1, len(Place._fields))
+    sizes = [fed.columns["row"].size for fed in feds]
+    found = dict(zip(Place._fields, np.repeat(places, sizes, axis=0).T, strict=True))
+    for name in COLUMNS["feeds"].keys() - found.keys():
+        parts = [fed.columns.get(name) for fed in feds]
+        known = zip(parts, sizes, strict=True)
+        filled = [np.full(size, -1) if part is None else part for part, size in known]
+        found[name] = np.concatenate([np.zeros(0, np.int64), *filled])
+    return found
+
+
+def _hole_columns(feds: Sequence[Fed]) -> Table:
+    found = [NO_HOLES]
+    fed_before = 0
+    for fed in feds:
+        found.append(fed.holes + np.array([fed_before, 0, 0]))
+        fed_before += fed.columns["row"].size
+    return dict(zip(("feed", "start", "stop"), np.concatenate(found).T, strict=True))
+
+
+def _move_columns(moves: Sequence[tuple[Place, Array]]) -> Table:
+    places = np.array([place for place, _ in moves], np.int64).reshape(-1, len(Place._fields))
+    places = np.repeat(places, [len(blocks) for _, blocks in moves], axis=0)
+    blocks = np.concatenate([np.zeros((0, len(BLOCK)), np.int64), *(each for _, each in moves)])
+    columns = np.concatenate([places, blocks], axis=1).T
+    return dict(zip((*Place._fields, *BLOCK), columns, strict=True))
+
+
+def _fill_feeds(feeds: Table, rows: Table) -> None:
+    """Fill in slots, nodes and what queries saw, where they are not known."""
+    feeds["slot"] = np.where(feeds["slot"] < 0, feeds["index"], feeds["slot"])
+    if (feeds["node"] < 0).all():
+        del feeds["node"]  # a record computes it
+    else:
+        reads_drafts = (feeds["phase"] == _DRAFT) | (feeds["phase"] == _VERIFY)
+        computed = np.where(reads_drafts, nodes(rows, feeds), 0)
+        feeds["node"] = np.where(feeds["node"] < 0, computed, feeds["node"])
+    # Queries of which nothing is known see from their row's start to themselves.
+    unknown = np.flatnonzero(feeds["visible_start"] < 0)
+    keys = rows["round"] << 32 | rows["request"]
+    order = np.argsort(keys)
+    wanted = feeds["round"][unknown] << 32 | feeds["request"][unknown]
+    at = order[np.minimum(np.searchsorted(keys[order], wanted), keys.size - 1)]
+    slot = feeds["slot"][unknown]
+    start = np.where(keys[at] == wanted, rows["start"][at], slot - feeds["index"][unknown])
+    feeds["visible_start"][unknown] = np.clip(start, 0, slot)
+    feeds["visible_stop"][unknown] = slot + 1
+
+
+def _slots(count: int, rows: Table, feeds: Table) -> Array:
+    """Return how many columns each verification saw, or reached where the forwards do not say."""
+    ends = np.zeros(count, np.int64)
+    if count:
+        np.maximum.at(ends, rows["round"], rows["pending"] + rows["drafted"] + 1)
+    is_verify = (feeds["model"] == 0) & (feeds["phase"] == _VERIFY) & (feeds["slot"] >= 0)
+    seen = np.zeros(count, np.int64)
+    np.maximum.at(seen, feeds["round"][is_verify], feeds["visible_stop"][is_verify])
+    return np.where(seen > 0, seen, ends)
+
+
+def _fill_layout(rows: Table, feeds: Table, moves: Sequence[tuple[Place, Array]]) -> None:
+    """Fill in where rows begin and end in the target's cache, as forwards and moves say.
+
+    A row begins where the K/V of its index 0 lies.
+    """
+    size = rows["round"].size
+    names = ("start", "pending", "start_after", "pending_after")
+    start, pending, start_after, after = (rows.get(name, np.full(size, -1)) for name in names)
+    if not any((each < 0).any() for each in (start, pending, start_after, after)):
+        return
+    begun, begun_after = _begins(rows, feeds, moves)
+    start = np.where(start >= 0, start, begun)
+    is_verify = (feeds["model"] == 0) & (feeds["phase"] == _VERIFY) & (feeds["slot"] >= 0)
+    columns = ("round", "request", "index", "slot", "visible_start")
+    fed: dict[tuple[int, int, int], int] = {}
+    seen: dict[tuple[int, int], int] = {}
+    for number, request, index, slot, first in zip(
+        *(feeds[name][is_verify].tolist() for name in columns), strict=True
+    ):
+        fed[number, request, index] = slot
+        if first >= 0:
+            seen.setdefault((number, request), first)
+    entries = zip(*(rows[name].tolist() for name in ("round", "request", "length")), strict=True)
+    for entry, (number, request, length) in enumerate(entries):
+        slot = fed.get((number, request, length - 1), -1)
+        if start[entry] < 0:
+            # The target was never fed index 0, as with a prefix that was in the cache before.
+            start[entry] = seen.get((number, request), max(slot - length + 1, 0))
+        if pending[entry] < 0:
+            pending[entry] = start[entry] + length - 1 if slot < 0 else slot
+    start_after = np.where(start_after >= 0, start_after, begun_after)
+    start_after = np.where(start_after >= 0, start_after, start)
+    # Rows may move between two rounds, and keep the distance of their ends.
+    reached = start_after + (pending - start) + rows["gained"]
+    order = np.argsort(rows["request"], kind="stable")
+    follows = np.flatnonzero(rows["request"][order][1:] == rows["request"][order][:-1])
+    this, following = order[follows], order[follows + 1]
+    reached[this] = start_after[this] + pending[following] - start[following]
+    after = np.where(after >= 0, after, reached)
+    rows.update(zip(names, (start, pending, start_after, after), strict=True))
+
+
+def _begins(rows: Table, feeds: Table, moves: Sequence[tuple[Place, Array]]) -> Array:
+    """Return the slot of index 0 of each row before and after it is synchronised, -1 if unknown.
+
+    The result is (2, N).
+    """
+    is_first = (feeds["model"] == 0) & (feeds["index"] == 0) & (feeds["slot"] >= 0)
+    names = (*Place._fields, "request", "row", "slot")
+    events: list[tuple[tuple[int, ...], Any]] = []
+    for *place, request, row, slot in zip(
+        *(feeds[name][is_first].tolist() for name in names), strict=True
+    ):
+        events.append((tuple(place), (request, row, slot)))
+    events += [(place, blocks) for place, blocks in moves if place.model == 0]
+    events.sort(key=lambda event: event[0])
+    first: dict[int, tuple[int, int]] = {}  # by request: row and slot of its index 0
+    found = np.full((2, rows["round"].size), -1)
+    edges = np.searchsorted(rows["round"], np.arange(rows["round"].max(initial=-1) + 2)).tolist()
+    at = 0
+    for number, (begin, stop) in enumerate(pairwise(edges)):
+        for late in (0, 1):
+            while at < len(events) and events[at][0][:2] < (number, _SYNCHRONISE + late):
+                _apply(first, events[at][1])
+                at += 1
+            requests = rows["request"][begin:stop].tolist()
+            found[late, begin:stop] = [first.get(request, (-1, -1))[1] for request in requests]
+    return found
+
+
+def _apply(first: dict[int, tuple[int, int]], event: Any) -> None:
+    """Note where index 0 of requests lies after it was fed or moved."""
+    if isinstance(event, tuple):
+        request, *first_place = event
+        first[request] = (first_place[0], first_place[1])
+        return
+    moved = {}
+    for from_row, from_slot, to_row, to_slot, length in event.tolist():
+        for request, (row, slot) in first.items():
+            if row == from_row and from_slot <= slot < from_slot + length:
+                moved[request] = to_row, slot - from_slot + to_slot
+    first |= moved
