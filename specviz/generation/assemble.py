@@ -40,8 +40,8 @@ def make_result(
         meta=header(run, collected.run.state.caches) | collected.facts(),
         rounds=collected.recorder.facts(run.stopwatch.milliseconds()),
         rows=collected.recorder.rows(),
-        prompts=collected.prompts,
-        budgets=collected.budgets,
+        prompts=[list(request.prompt) for request in collected.requests],
+        budgets=[request.budget for request in collected.requests],
         plan=plan,
         spans_ms=run.stopwatch.spans_ms(origin),
     )
