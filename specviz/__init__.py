@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from specviz.generation.chat import Chat as Chat
     from specviz.generation.chat import chat as chat
     from specviz.generation.generate import generate as generate
-    from specviz.generation.plan import plan as plan
-    from specviz.generation.planned import Plan as Plan
+    from specviz.generation.memory import Plan as Plan
+    from specviz.generation.memory import plan as plan
     from specviz.generation.result import Result as Result
     from specviz.prompts import load_prompts as load_prompts
     from specviz.record.log import read_log as read_log
@@ -63,8 +63,8 @@ _HOME = {
     "Comparison": "specviz.checks.compare",
     "compare": "specviz.checks.compare",
     "Pair": "specviz.engine.models.pair",
-    "Plan": "specviz.generation.planned",
-    "plan": "specviz.generation.plan",
+    "Plan": "specviz.generation.memory",
+    "plan": "specviz.generation.memory",
     "PeakMeter": "specviz.engine.peak",
     "load_heads": "specviz.engine.heads.load",
     "load_pair": "specviz.engine.models.pair",

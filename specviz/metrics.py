@@ -298,3 +298,32 @@ def waste(trace: Trace) -> pd.DataFrame:
     for model, (given, least) in read.items():
         table[f"{model}_read"] = given / least if given and least else np.nan
     return table
+
+
+def bubbles(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the pauses of each lane of a timeline that is not empty: lane, start_ms and stop_ms.
+
+    A lane that has ended, while another goes on, pauses to the end of the timeline.
+    """
+    pauses = []
+    end_ms = table["stop_ms"].max()
+    first_ms = table["start_ms"].min()
+    for lane, phases in table.groupby("lane"):
+        ordered = phases.sort_values("start_ms")
+        stops = np.append(first_ms, ordered["stop_ms"])
+        starts = np.append(ordered["start_ms"], end_ms)
+        waits = starts > stops
+        pauses.append(
+            pd.DataFrame({"lane": lane, "start_ms": stops[waits], "stop_ms": starts[waits]})
+        )
+    return pd.concat(pauses, ignore_index=True)
+
+
+def bubble_share(table: pd.DataFrame) -> float:
+    """Return the share of the lanes' time in which they pause; NaN without phases."""
+    if not len(table):
+        return float("nan")
+    pauses = bubbles(table)
+    elapsed_ms = table["stop_ms"].max() - table["start_ms"].min()
+    paused_ms = (pauses["stop_ms"] - pauses["start_ms"]).sum()
+    return float(paused_ms / (elapsed_ms * table["lane"].nunique()))

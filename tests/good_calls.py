@@ -80,6 +80,7 @@ def _decoding() -> dict[str, Good]:
     file = {"source": "jsonl", "path": WEIGHTS / "prompts.jsonl", "field": "text"}
     return {
         "generate": Good(sv.generate, run | {"progress": False}, RUN),
+        "generate:options": Good(partial(sv.generate, **run), {}, RUN, options=Options),
         "decode": Good(sv.decode, run, RUN),
         "decode:options": Good(partial(sv.decode, **run), {}, RUN, options=Options),
         "drafter": Good(sv.drafter, {"name": "lookup"}, also_called=("drafter",)),
@@ -88,7 +89,7 @@ def _decoding() -> dict[str, Good]:
         "plan": Good(
             sv.plan,
             run | {"budget": "1GB"},
-            {"prompts": "nested", "rates": "none", "ceilings": "none"},
+            {"prompts": "nested"},
         ),
         "chat": Good(sv.chat, {"pair": pair}, {"memory_budget": "none 1.5 small"}),
         "Levers": Good(
@@ -170,9 +171,6 @@ def _records() -> dict[str, Good]:
         "Trace.output": Good(TRACE.output, *request),
         "Trace.origins": Good(TRACE.origins, *request),
         "Trace.text": Good(TRACE.text, {"token": 0}, {"token": "count"}),
-        "Result.to_chrome_trace": Good(
-            decoded("inplace").to_chrome_trace, {"path": "x"}, {"path": "file"}
-        ),
         "Trace.save": Good(TRACE.save, {"path": "x"}, {"path": "file"}),
         "Trace.to_chrome_trace": Good(TRACE.to_chrome_trace, {"path": "x"}, {"path": "file"}),
         "Trace.load": Good(sv.Trace.load, {"path": "x"}),

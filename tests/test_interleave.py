@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from specviz.generation.interleave import interleave
+from specviz.bench.interleave import interleave
 
 
 @pytest.mark.parametrize(("turns", "order"), [(4, "abc c ac c"), (1, "aa b cccc")])

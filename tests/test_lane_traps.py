@@ -4,34 +4,15 @@ Every check that finds a mistake here holds without it.
 """
 
 import copy
-import threading
-import time
 from typing import Any
 
 import numpy as np
-import pytest
 from bench_rows import row
-from conftest import generate, make_pair, make_prompts
-from test_lanes import (
-    RUN,
-    UNEVEN,
-    check_disjoint,
-    check_reading,
-    check_thread_shares,
-    in_turns,
-)
-from test_numbers import SAMPLINGS
+from conftest import make_pair
 from test_simulate_overlap import equal_rounds
 
-import specviz as sv
 from specviz.bench import check, make_table
 from specviz.bench.measuring import places
-from specviz.engine.lanes import workers
-from specviz.engine.lanes.admission import Admission
-from specviz.engine.lanes.lane import Lane, make_lanes
-from specviz.engine.options import Options
-from specviz.engine.run import make_run
-from specviz.engine.sampling import Gumbel
 from specviz.simulation import Costs, Policy, Simulation, Tetris, Workload, simulate
 
 # V = 8 + b ms and t = 4 ms: the fixed part of a verification is above t, so splitting costs time.
@@ -91,132 +72,6 @@ def test_a_draft_on_a_device_of_its_own_is_not_equal_work() -> None:
     assert broken("devices", two=same, one=same) == []
     found = broken("devices", two=same | {"devices": float(count["more"])}, one=same)
     assert found == ["devices: 1 against 2", "devices: 2 against 1"]
-
-
-def starved_rounds(result: sv.Result) -> int:
-    """Rounds of one lane, after the other has ended, in which two rows or more could move over."""
-    ends = [lane.spans_ms[:, -1, 1].max() for lane in result.lanes]
-    late = result.lanes[int(np.argmax(ends))]
-    moved = [each["request"] for each in result.meta["handovers"]]
-    # A round that had begun by then ends first.
-    after = np.flatnonzero(late.spans_ms[:, 0, 0] > min(ends))[1:]
-    rows, counts = np.unique(
-        late.rows["round"][~np.isin(late.rows["request"], moved)], return_counts=True
-    )
-    return int((counts[np.isin(rows, after)] >= 2).sum())
-
-
-def test_a_lane_that_stays_empty_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its text is right, so that the rounds have to show it."""
-    whole = in_turns(1, record=False, **UNEVEN)
-    assert starved_rounds(whole) == 0
-    monkeypatch.setattr(Admission, "_share", lambda self, lane: None)
-    starving = in_turns(1, record=False, **UNEVEN)
-    assert starving.tokens == whole.tokens
-    assert starved_rounds(starving) > 2
-
-
-def test_a_prefill_beside_the_others_verification_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Both would take the target at the same time."""
-
-    def careless(self: workers.Workers, lane: Lane) -> None:
-        with self._drafting:
-            self._advance(lane)
-            self._advance(lane)
-        with self._verifying:
-            for _ in range(3):
-                self._advance(lane)
-
-    monkeypatch.setattr(workers.Workers, "_round", careless)
-    with pytest.raises(AssertionError, match="both lanes take the target in"):
-        check_reading(monkeypatch)
-
-
-SHARED = ("chooser", "batch", "waiting", "layout")
-
-
-@pytest.mark.parametrize("name", SHARED)
-def test_what_lanes_must_not_share_is_found(name: str) -> None:
-    options = Options(**RUN, lanes=2, num_threads=1, sampling=SAMPLINGS["gumbel"])
-    lanes = make_lanes(make_run(make_pair("llama"), make_prompts(), options))
-    check_disjoint(lanes)
-    setattr(lanes[1].state, name, getattr(lanes[0].state, name))
-    with pytest.raises(AssertionError, match=name):
-        check_disjoint(lanes)
-
-
-def check_texts() -> None:
-    """A lane writes the text of one lane: what is drawn belongs to a request."""
-    options: dict[str, Any] = {"sampling": SAMPLINGS["gumbel"]}
-    whole = generate(make_pair("llama"), make_prompts(), **RUN, **options)
-    assert in_turns(0, record=False, **options).tokens == whole.tokens, "text of one lane"
-
-
-@pytest.mark.slow
-def test_noise_that_belongs_to_a_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In two lanes, a request has another row than in one."""
-    check_texts()
-    accept = Gumbel.accept
-
-    def by_row(self: Gumbel, drafts: Any, q: Any, p: Any, requests: Any, *more: Any) -> Any:
-        return accept(self, drafts, q, p, range(len(requests)), *more)
-
-    monkeypatch.setattr(Gumbel, "accept", by_row)
-    with pytest.raises(AssertionError, match="text of one lane"):
-        check_texts()
-
-
-class NoLock:
-    """In place of a condition; every thread may enter."""
-
-    def __enter__(self) -> None: ...
-    def __exit__(self, *_: object) -> None: ...
-    def notify_all(self) -> None: ...
-
-
-def check_admission(monkeypatch: pytest.MonkeyPatch, lock: NoLock | None = None) -> None:
-    """Both lanes admit at the same time, one of them slowly: none gets more than it has room."""
-    options = Options(**RUN, lanes=2, num_threads=1)
-    run = make_run(make_pair("llama"), make_prompts(), options)
-    lanes = make_lanes(run)
-    admission = Admission(lanes, run.state.waiting)
-    if lock is not None:
-        vars(admission)["changed"] = lock
-    begun = threading.Event()
-    give = Admission._give
-    slow = threading.Thread(target=admission.admit, args=(lanes[0],))
-
-    def giving(self: Admission, lane: Lane, request: Any) -> None:
-        if threading.current_thread() is slow and not begun.is_set():
-            begun.set()
-            time.sleep(0.1)
-        give(self, lane, request)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Admission, "_give", giving)
-        slow.start()
-        assert begun.wait(10)
-        admission.admit(lanes[1])
-        slow.join()
-    assert [lane.load for lane in lanes] == [3, 3], "rows of both lanes"
-    assert lanes[0].entered.keys().isdisjoint(lanes[1].entered)
-
-
-def test_prompts_that_are_dealt_without_a_lock_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_admission(monkeypatch)
-    with pytest.raises(AssertionError, match="rows of both lanes"):
-        check_admission(monkeypatch, NoLock())
-
-
-def test_lanes_that_compute_with_all_threads_each_are_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Two lanes with four threads each on four cores: their times are of a crowded pool."""
-    monkeypatch.setattr("specviz.generation.generate.with_own_threads", lambda options: options)
-    with pytest.raises(AssertionError, match="each lane has its share"):
-        check_thread_shares(monkeypatch)
 
 
 def bimodal(requests: int) -> Workload:

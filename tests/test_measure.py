@@ -101,11 +101,6 @@ def test_a_plan_of_many_rows_is_not_far_from_what_they_hold(name):
     assert 0.5 < found / (plan.peak_bytes - plan.weight_bytes) <= 1
 
 
-def test_a_plan_leaves_no_draft_with_states_in_the_middle_of_a_text():
-    table = sv.plan("1GB", pair_of("lfm2"), [PROMPTS[0] * 4], **RUN).table
-    assert set(table["draft_kv"]) == {"all", "none"}
-
-
 def test_a_round_reads_and_writes_states():
     """One state of each row is read, and one written for each token; a prompt writes two."""
     shape = measure_model("target", target_of("lfm2"))
@@ -136,7 +131,7 @@ def test_what_cannot_be_told_is_refused(monkeypatch):
     config = target_of("qwen3_next").config
     check_refusal(
         lambda: measure_config("target", config, "float32"),
-        "target=qwen3_next routes tokens to experts",
+        "target=qwen3_next cannot be measured without its weights (ValueError: it routes tokens to",
     )
     model = copy.deepcopy(target_of("lfm2"))
     broken = type("Lfm2ForCausalLM", (Lfm2ForCausalLM,), {"forward": lambda *_, **__: [][0]})

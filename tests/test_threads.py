@@ -1,6 +1,5 @@
 """A run computes with one CPU thread for a small model, and leaves torch's number alone."""
 
-import itertools
 import os
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import torch
 from conftest import make_pair
 
 import specviz as sv
-from specviz.engine.threads import SMALL, choose_threads, computing_with, on_threads
+from specviz.engine.threads import SMALL, choose_threads, computing_with
 
 PROMPTS = [[1, 2, 3], [4, 5]]
 
@@ -32,30 +31,31 @@ def test_small_models_on_a_cpu_take_one_thread(size: int, device: str) -> None:
 
 @pytest.mark.parametrize("ends", ["closed", "done", "raised"])
 def test_torch_keeps_its_number_between_events_and_afterwards(ends: str) -> None:
-    seen = []
+    pair = make_pair("llama")
+    seen = set()
 
-    def items() -> Iterator[int]:
-        for i in itertools.count():
-            seen.append(torch.get_num_threads())
-            if i == 2 and ends == "done":
-                return
-            if i == 2 and ends == "raised":
-                raise RuntimeError("in a phase")
-            yield i
+    def note(*_: object) -> None:
+        seen.add(torch.get_num_threads())
+        if ends == "raised" and len(events_seen) > 6:
+            raise RuntimeError("in a phase")
 
-    events = on_threads(items(), 1)
-    for i in events:
-        assert torch.get_num_threads() == 2
-        if i == 1:
-            break
+    events_seen: list[object] = []
+    hook = pair.target.register_forward_pre_hook(note)
+    events = sv.decode(pair, PROMPTS, max_new_tokens=8, num_threads=1)
+    seen.clear()  # the trial of the model
+    try:
+        for event in events:
+            events_seen.append(event)
+            assert torch.get_num_threads() == 2
+            if ends == "closed" and len(events_seen) == 6:
+                break
+    except RuntimeError:
+        assert ends == "raised"
+    finally:
+        hook.remove()
     if ends == "closed":
         events.close()
-    elif ends == "done":
-        assert list(events) == []
-    else:
-        with pytest.raises(RuntimeError, match="in a phase"):
-            list(events)
-    assert set(seen) == {1}
+    assert seen == {1}
     assert torch.get_num_threads() == 2
 
 

@@ -1,25 +1,26 @@
-"""The clock of both lanes: tables of times, pauses, the Gantt chart, and the file for tracers."""
-
-import json
-from itertools import pairwise
-from pathlib import Path
+"""The clock of both lanes: tables of times, pauses, and the Gantt chart."""
 
 import numpy as np
 import pandas as pd
 import pytest
 from conftest import check_refusal, generate, make_pair, make_prompts
-from jsonschema import Draft202012Validator
 
 import specviz as sv
-from specviz.engine.lanes import workers
-from specviz.generation.timeline import bubble_share, bubbles, timeline, trace_events
+from specviz.engine import lanes
+from specviz.generation.result import Result
+from specviz.metrics import bubble_share, bubbles
 from specviz.record.schema import PHASES
 from specviz.views.charts import gantt
 from specviz.views.charts.gantt import BUBBLE
 
 RUN = {"max_new_tokens": 12, "batch_size": 4, "num_draft_tokens": 4}
-SCHEMA = Path(__file__).parent / "data" / "trace-event-format.schema.json"
 V, T = 30.0, 20.0  # ms of a verification and of drafting
+
+
+def timeline(*spans: np.ndarray) -> pd.DataFrame:
+    """That of lanes whose phases began and ended so."""
+    parts = [Result([], [], {}, {}, {}, prompts=[], budgets=[], spans_ms=each) for each in spans]
+    return Result([], [], {}, {}, {}, prompts=[], budgets=[], lanes=tuple(parts)).timeline
 
 
 def planned(rounds: int) -> pd.DataFrame:
@@ -31,7 +32,7 @@ def planned(rounds: int) -> pd.DataFrame:
             ends = [verified - T, verified, verified + V, verified + V, verified + V]
             spans[lane, number, :, 0] = [verified - T, *ends[:-1]]
             spans[lane, number, :, 1] = ends
-    return timeline(list(spans))
+    return timeline(*spans)
 
 
 def test_pauses_are_what_no_phase_fills():
@@ -46,7 +47,7 @@ def test_pauses_are_what_no_phase_fills():
     assert elapsed == 8 * V + T
     busy = 2 * 4 * (V + T)
     assert bubble_share(table) == pytest.approx(1 - busy / (2 * elapsed))
-    assert np.isnan(bubble_share(timeline([np.zeros((0, 5, 2))])))
+    assert np.isnan(bubble_share(timeline(np.zeros((0, 5, 2)))))
 
 
 def test_a_run_in_one_lane_has_a_timeline_too():
@@ -59,52 +60,6 @@ def test_a_run_in_one_lane_has_a_timeline_too():
         assert took[:, number] == pytest.approx(result.rounds[f"{phase}_ms"], abs=1e-3)
     assert table["start_ms"].iloc[0] == 0
     assert result.elapsed_ms >= result.stages["total_ms"].sum() - 1e-3
-
-
-def check_trace_events(trace: dict):
-    """Every event is one that the Trace Event Format describes."""
-    errors = Draft202012Validator(json.loads(SCHEMA.read_text())).iter_errors(trace)
-    assert [(each.json_path, each.message) for each in errors] == []
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        {"ph": "X", "name": "a", "cat": "a", "pid": 1, "tid": 0, "ts": 0},
-        {"ph": "X", "name": "a", "cat": "a", "pid": 1, "tid": 0, "ts": 0, "dur": -1},
-        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 0, "args": {"name": 1}},
-        {"ph": "s", "name": "a", "cat": "a", "pid": 1, "tid": 0, "ts": 0},
-        {"ph": "s", "name": "a", "cat": "a", "pid": 1, "tid": 0, "ts": 0, "id": 1, "bp": "e"},
-        {"ph": "C", "name": "a", "pid": 1, "ts": 0, "args": {"a": "1"}},
-        {"ph": "Z", "name": "a", "pid": 1, "tid": 0, "ts": 0},
-    ],
-)
-def test_the_schema_refuses_other_events(event):
-    with pytest.raises(AssertionError):
-        check_trace_events({"traceEvents": [event]})
-
-
-@pytest.mark.slow
-def test_the_file_for_tracers_has_every_phase(tmp_path):
-    result = generate(make_pair("llama"), make_prompts(), lanes=2, **RUN)
-    result.to_chrome_trace(tmp_path / "run.json")
-    trace = json.loads((tmp_path / "run.json").read_text())
-    check_trace_events(trace)
-    events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
-    table = result.timeline
-    assert [(event["tid"], event["args"]["round"], event["name"]) for event in events] == [
-        *zip(table["lane"], table["round"], table["phase"], strict=True)
-    ]
-    starts = (table["start_ms"] - table["start_ms"].min()) * 1e3
-    assert [event["ts"] for event in events] == pytest.approx(starts.tolist(), abs=1e-3)
-    names = [event["args"]["name"] for event in trace["traceEvents"] if event["ph"] == "M"]
-    assert names == ["specviz", "lane 0", "lane 1"]
-    # Of one thread, complete events may not overlap unless one holds the other.
-    for lane in (0, 1):
-        own = [event for event in events if event["tid"] == lane]
-        for first, then in pairwise(own):
-            assert then["ts"] >= first["ts"] + first["dur"] - 0.01
-    assert trace_events(table.iloc[:0])["traceEvents"][0]["name"] == "process_name"
 
 
 def boxes_of(figure: object, kind: str) -> list[tuple[float, float, float]]:
@@ -165,7 +120,7 @@ def test_the_chart_refuses_what_it_cannot_draw():
 @pytest.mark.slow
 def test_a_step_through_shows_one_lane(monkeypatch):
     """The rule: a lane's record is stepped through on its own."""
-    monkeypatch.setattr(workers, "_cores", lambda: 1)
+    monkeypatch.setattr(lanes, "_cores", lambda: 1)
     result = generate(make_pair("llama"), make_prompts(), lanes=2, record=True, **RUN)
     check_refusal(
         lambda: sv.step_through(result),

@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_timeline import check_trace_events
+from jsonschema import Draft202012Validator
 from tiny_run import MOVES, PROMPTS, ROWS, TRACE
 
 from specviz.record.schema import PHASES
 
 Event = dict
+SCHEMA = Path(__file__).parent / "data" / "trace-event-format.schema.json"
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +22,29 @@ def events(tmp_path_factory) -> list[Event]:
     check_trace_events(written)
     check_flows(written["traceEvents"])
     return written["traceEvents"]
+
+
+def check_trace_events(trace: dict):
+    """Every event is one that the Trace Event Format describes."""
+    errors = Draft202012Validator(json.loads(SCHEMA.read_text())).iter_errors(trace)
+    assert [(each.json_path, each.message) for each in errors] == []
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"ph": "X", "name": "a", "cat": "a", "pid": 1, "tid": 0, "ts": 0},
+        {"ph": "X", "name": "a", "cat": "a", "pid": 1, "tid": 0, "ts": 0, "dur": -1},
+        {"ph": "M", "name": "thread_name", "pid": 1, "tid": 0, "args": {"name": 1}},
+        {"ph": "s", "name": "a", "cat": "a", "pid": 1, "tid": 0, "ts": 0},
+        {"ph": "s", "name": "a", "cat": "a", "pid": 1, "tid": 0, "ts": 0, "id": 1, "bp": "e"},
+        {"ph": "C", "name": "a", "pid": 1, "ts": 0, "args": {"a": "1"}},
+        {"ph": "Z", "name": "a", "pid": 1, "tid": 0, "ts": 0},
+    ],
+)
+def test_the_schema_refuses_other_events(event):
+    with pytest.raises(AssertionError):
+        check_trace_events({"traceEvents": [event]})
 
 
 def check_flows(events: list[Event]) -> None:

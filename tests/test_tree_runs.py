@@ -3,6 +3,7 @@
 from collections import Counter
 from functools import cache
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ import specviz as sv
 from specviz.engine.batch import Batch, Request
 from specviz.engine.kv.layout import Layout
 from specviz.engine.kv.moves import METHODS, Move
-from specviz.engine.relocation import compaction
+from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
@@ -305,6 +306,15 @@ def test_masking_moves_nothing_of_the_target(drafter: Any) -> None:
     assert (rows["path"] > np.arange(rows["path"].shape[1])).any(), "a draft was not in place"
 
 
+def compacted(batch: Batch, layout: Layout, model: str, *, stay: bool) -> list[Move]:
+    """What `State.compact` moves in a model's cache."""
+    moved: list[Move] = []
+    caches = {model: SimpleNamespace(move=moved.extend)}
+    state: Any = SimpleNamespace(batch=batch, layout=layout, caches=caches, keep_draft=True)
+    State.compact(state, [0], stay)
+    return moved
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_k_v_that_is_in_the_way_is_read_before_it_is_overwritten(method: str) -> None:
     """Under masking the draft's K/V moves to the right, onto K/V that has yet to move."""
@@ -315,7 +325,7 @@ def test_k_v_that_is_in_the_way_is_read_before_it_is_overwritten(method: str) ->
     row.path = [3, 5, 6]
     row.draft_path = [1, 3, 0]  # the last one was never fed to the draft model
     layout = Layout(1, torch.device("cpu"))
-    moves = compaction(batch, layout, [0], of_draft=True, stay=True)
+    moves = compacted(batch, layout, "draft", stay=True)
     pending = row.length - row.gained - 1
     assert moves == [
         Move(0, pending + 1, 0, pending + 3, 1),
@@ -324,8 +334,8 @@ def test_k_v_that_is_in_the_way_is_read_before_it_is_overwritten(method: str) ->
     slab = torch.arange(20.0).reshape(1, 20, 1, 1)
     METHODS[method]([slab], moves)
     assert slab[0, [pending + 3, pending + 5], 0, 0].tolist() == [pending + 1, pending + 3]
-    assert compaction(batch, layout, [0], of_draft=False, stay=True) == []
-    moves = compaction(batch, layout, [0], of_draft=False, stay=False)
+    assert compacted(batch, layout, "target", stay=True) == []
+    moves = compacted(batch, layout, "target", stay=False)
     assert moves == [
         Move(0, pending + 3, 0, pending + 1, 1),
         Move(0, pending + 5, 0, pending + 2, 2),

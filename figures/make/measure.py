@@ -10,7 +10,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -22,8 +22,10 @@ import pandas as pd
 import torch
 
 import specviz as sv
+from specviz.bench.interleave import TURNS, interleave
 from specviz.bench.measuring import synchronize
-from specviz.generation.generate import generate_interleaved
+from specviz.engine.kv.attention import attending
+from specviz.generation.generate import generate_stepwise
 from specviz.util.files import conditions, save_measured, write
 from specviz.views.charts.plot import line_chart
 from specviz.views.display import to_png
@@ -164,6 +166,20 @@ def interleaved(
     return seconds
 
 
+def generate_interleaved(
+    pair: sv.Pair, runs: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[int, sv.Result]]:
+    """Yield the place of each run and its Result, as it ends; on a CPU the runs take turns.
+
+    runs: arguments of `generate_stepwise`, an int `max_new_tokens` among them.
+    """
+    jobs = [generate_stepwise(pair, **run) for run in runs]
+    total = max(len(run["prompts"]) * run["max_new_tokens"] for run in runs)
+    # A GPU still works on one run's round when the host turns to the next run.
+    turns = TURNS if pair.device.type == "cpu" else 1
+    return interleave(jobs, total, turns, lambda _: attending([pair.target, pair.draft]))
+
+
 def repeated(
     pair: sv.Pair, runs: Sequence[Mapping[str, Any]], repetitions: int
 ) -> list[list[sv.Result]]:
@@ -173,7 +189,7 @@ def repeated(
     """
     results: list[list[sv.Result]] = [[] for _ in runs]
     for repetition in range(repetitions + 1):
-        for place, result in generate_interleaved(pair, [dict(run) for run in runs]):
+        for place, result in generate_interleaved(pair, runs):
             if repetition:
                 results[place].append(result)
     return results

@@ -14,11 +14,7 @@ import pandas as pd
 from measure import Measured, command, measured_on, repeated, speed
 
 import specviz as sv
-from specviz.costs.memory import peak_of
-from specviz.engine.options import Options
 from specviz.generation.chat import KEEP, Chat
-from specviz.generation.plan import make_search
-from specviz.generation.plan_search import Candidate, least_bytes, weight_bytes
 from specviz.util.levers import NONE
 
 METHODS = {"speculative": "inplace", "autoregressive": "autoregressive"}
@@ -38,10 +34,9 @@ def budgets(
     prompts = sv.load_prompts(limit=limit)
     run = {"num_draft_tokens": 5, "max_new_tokens": max_new_tokens}
     first = {**run, "strategy": METHODS["speculative"], "batch_size": 8}
-    search = make_search(pair, prompts, Options.from_keywords(first))
-    parts = search.parts(Candidate(search.batch_size, search.num_draft_tokens, NONE, True))
-    weights = weight_bytes(parts)
-    whole = peak_of(parts) - weights
+    most = sv.plan("1000GB", pair, prompts, **first)
+    weights = most.weight_bytes
+    whole = most.peak_bytes - weights
     about = {"method": "speculative", "draft_kv": "all", "generation_mb": whole / 1e6}
     cells: list[tuple[dict[str, Any], dict[str, Any]]] = [(about, first)]
     missing = []
@@ -54,7 +49,8 @@ def budgets(
         except ValueError:  # less than one row needs
             missing.append(about)
             continue
-        about["draft_kv"] = plan.table["draft_kv"][0]
+        kept = method == "speculative" and plan.options["levers"].keep_draft
+        about["draft_kv"] = "all" if kept else "none"
         about["generation_mb"] = (plan.peak_bytes - plan.weight_bytes) / 1e6
         cells.append((about, here | plan.options))
     results = repeated(pair, [{"prompts": prompts, **each} for _, each in cells], repetitions)
@@ -93,14 +89,12 @@ def chats(percents: Sequence[int], limit: int, repetitions: int) -> Measured:
 
     # A longer conversation needs more, so the last turn does.
     longest = [first.tokens(name) for name in said[-1]]
-    search = make_search(pair, longest, Options.from_keywords(run))
-    parts = search.parts(Candidate(search.batch_size, search.num_draft_tokens, search.levers, True))
-    weights = weight_bytes(parts)
-    need = peak_of(parts) - weights + int(first.turns["kept_bytes"].max())
+    plan = sv.plan("1000GB", pair, longest, **run)
+    need = plan.peak_bytes - plan.weight_bytes + int(first.turns["kept_bytes"].max())
     for percent in percents:
-        budget = weights + need * percent // 100
+        budget = plan.weight_bytes + need * percent // 100
         cells.append({"keep": "all", "percent": percent, "memory_budget": budget})
-    least = least_bytes(search)
+    least = plan.least_bytes
     fitting = [each for each in cells if (each["memory_budget"] or least) >= least]
     rounds = [talk(pair, fitting, said, run) for _ in range(repetitions)]
     entries = []

@@ -14,11 +14,11 @@ import torch
 from measure import Kept, Measured, command, measured_on
 
 import specviz as sv
-from specviz.engine.lanes.turns import Alternate
+from specviz.engine.lanes import alternate
 from specviz.engine.options import Options
 from specviz.engine.run import make_run
-from specviz.generation.lanes import collect_lanes, make_lanes_result
-from specviz.generation.timeline import bubble_share
+from specviz.generation.lanes import run_lanes
+from specviz.metrics import bubble_share
 from specviz.record.schema import PHASES, Array
 from specviz.simulation import Acceptance, Costs, Policy, Workload, compare
 
@@ -63,7 +63,7 @@ def measure(
         options = Options(batch_size=size, lanes=2, num_threads=half, **run)
         made = make_run(pair, prompts, options)
         quiet = {"record": False, "partial": False, "progress": False}
-        return make_lanes_result(made, collect_lanes(made, turn=Alternate(), **quiet))
+        return run_lanes(made, turn=alternate(), **quiet)
 
     ways: dict[str, Callable[[], sv.Result]] = {
         "two": partial(decode, batch_size=size, lanes=2),

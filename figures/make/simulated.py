@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from measure import Measured, command
+from measure import Measured, command, generate_interleaved
 
 import specviz as sv
 from specviz import metrics
-from specviz.generation.generate import generate_interleaved
 from specviz.record.schema import FALLBACKS
 from specviz.simulation import (
     Acceptance,

@@ -213,7 +213,7 @@ def memory() -> str:
     columns = {
         "budget": "{percent:.0f}%",
         "speculative: B": "{batch_size}",
-        "draft K/V": "{draft_kv}",
+        "prompts in chunks of": "{prefill_tokens:.0f}",
         "saved": "{saved_percent:.0f}%",
         "kept": "{retained_percent:.0f}%",
         "autoregressive: B": "{batch_size_plain}",

@@ -18,6 +18,7 @@ import pandas as pd
 import torch
 
 from specviz.bench.cells import Cell
+from specviz.bench.interleave import Steps, interleave
 from specviz.checks.compare import compare
 from specviz.engine.drafters import DRAFTERS, Drafter
 from specviz.engine.drafters.base import Task
@@ -29,7 +30,6 @@ from specviz.engine.requests import Prompt
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
 from specviz.generation.generate import generate, generate_stepwise
-from specviz.generation.interleave import Steps, interleave
 from specviz.generation.result import Result
 
 MB = 1e6

@@ -16,12 +16,12 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
+from specviz.bench.interleave import Steps
 from specviz.costs.shapes import SHAPES, named_pair
 from specviz.engine.heads.load import load_heads
 from specviz.engine.models.pair import DTYPES, Pair, load_pair
 from specviz.engine.models.places import find_device
 from specviz.engine.requests import Prompt, make_requests
-from specviz.generation.interleave import Steps
 from specviz.util.files import is_file
 from specviz.util.validate import is_share, short
 

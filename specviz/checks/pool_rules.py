@@ -134,10 +134,7 @@ def _waits_are_counted(
     present = {member.request for member in pool}
     table, before = rows.trace.rows, rows.trace.index.rows_of(max(number - 1, 0))
     finished = table["request"][before][table["finished"][before] == 1]
-    statuses = enumerate(rows.trace.meta.get("status", ()))
-    # In the record of a lane, rows may go on in the other lane.
-    left = {request for request, status in statuses if status == "elsewhere"}
-    for request in waits.keys() - present - set(finished.tolist()) - left:
+    for request in waits.keys() - present - set(finished.tolist()):
         member = _Member(0, request, 0, 0, 0)
         expected = "a request should stay in the pool until it ends"
         _report(rows, number, member, expected, "it is not in it")

@@ -117,6 +117,19 @@ def peak_of(parts: Iterable[Part]) -> int:
     return sums.pop(ALWAYS) + max(sums.values())
 
 
+def weight_bytes(parts: Iterable[Part]) -> int:
+    """Return the bytes of the weights among the parts."""
+    return sum(size for part, _, size in parts if part in ("target weights", "draft weights"))
+
+
+def as_size(count: float) -> str:
+    """Return bytes in words: 31.5 MB."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
 def largest_batch(
     budget_bytes: float,
     target: ModelShape,

@@ -17,6 +17,7 @@ from specviz.engine.draft import Draft
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters.base import Drafter, NoDrafter
 from specviz.engine.events import Accepted, Drafted, Event, Scheduled, Synchronised, Verified
+from specviz.engine.prefill import catch_up
 from specviz.engine.selectors import Everything, Selector
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
@@ -83,7 +84,7 @@ def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
     K = state.num_draft_tokens
     if K == 0:
         return state.run(NoDrafter().propose, state, 0)
-    state.catch_up()
+    catch_up(state)
     draft = state.run(drafter.propose, state, K)
     shape = len(state.batch), K
     if draft.tokens.shape != shape or draft.tokens.dtype != torch.long:

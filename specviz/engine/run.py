@@ -29,7 +29,7 @@ from specviz.engine.selectors import Everything, Selector, foresees
 from specviz.engine.setup import make_state
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
-from specviz.engine.threads import choose_threads, on_threads
+from specviz.engine.threads import choose_threads, computing_with
 from specviz.engine.timing import Stopwatch
 from specviz.util.validate import require_kind
 
@@ -109,11 +109,35 @@ class Run:
 
     def phases(self, num_threads: int) -> Generator[Event, None, None]:
         """Run it with so many CPU threads. The caller lets the models attend."""
-        parts = (self.strategy, self.drafter, self.selector, self.draft_length)
-        for event in on_threads(self.stopwatch.watch(run_rounds(self.state, *parts)), num_threads):
-            # The reader first, so that it sees the state as the phase left it.
+        state, drafter = self.state, self.drafter
+        rounds = run_rounds(state, self.strategy, drafter, self.selector, self.draft_length)
+        while True:
+            # The reader of the events computes with a number of threads of its own.
+            with computing_with(num_threads):
+                begin = self.stopwatch.mark()
+                event = next(rounds, None)
+                if event is not None:
+                    self.stopwatch.add(begin)
+            if event is None:
+                return
+            # The reader first, so that it sees the state as the phase left it. Between two phases
+            # the stopwatch stands still.
             yield event
-            self._between(event)
+            if event.phase == "schedule" and state.num_draft_tokens:
+                with torch.inference_mode():
+                    state.prepared = drafter.prepare(self.task, state)
+            if event.phase == "draft" and not state.keep_draft:
+                self._release_drafts()
+            # Before this, a layout does not know where the accepted drafts of a tree lie.
+            if event.phase == "synchronise" and state.store is not None:
+                state.store.keep_finished(state)
+            self.meter.observe(event)
+
+    def _release_drafts(self) -> None:
+        """Free the draft models' K/V: they read all text again."""
+        for name, cache in self.state.caches.items():
+            if name != "target" and not self.state.graphs.active:
+                cache.release()
 
     def halved(self, requests: list[Request], rounds: int) -> "Run":
         """Return a run of `requests` with half the batch size and new state, from `rounds` on."""
@@ -146,14 +170,6 @@ class Run:
         """Let the target's forwards leave filling out, which only a selector leaves in them."""
         if type(self.selector) is not Everything and can_pack(self.pair.target):
             self.state.caches["target"].packs = "worth"
-
-    def _between(self, event: Event) -> None:
-        # Between two events the stopwatch stands still, so no phase's time includes this.
-        if event.phase == "schedule" and self.state.num_draft_tokens:
-            with torch.inference_mode():
-                self.state.prepared = self.drafter.prepare(self.task, self.state)
-        self.state.tidy(event.phase)
-        self.meter.observe(event)
 
 
 def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:

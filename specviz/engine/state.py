@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,15 +13,11 @@ from specviz.engine.batch import Batch, Request
 from specviz.engine.faults import Fault
 from specviz.engine.features import FeatureStore
 from specviz.engine.graphs import PhaseGraphs, key_of, next_window
-from specviz.engine.keeping import Keeping
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.layout import Layout
 from specviz.engine.kv.moves import Move
-from specviz.engine.kv.store import KVStore
 from specviz.engine.kv.transfer import to_device
-from specviz.engine.placing import place, place_nodes
-from specviz.engine.relocation import compaction, reordering, shift
 from specviz.engine.sampling import Chooser
 from specviz.engine.trees import Tree, columns_of
 from specviz.util.levers import NONE as NO_LEVERS
@@ -30,8 +26,20 @@ from specviz.util.levers import Levers
 T = TypeVar("T")
 
 
+class Store(Protocol):
+    """Keeps K/V of rows that have finished, for later runs of the same texts."""
+
+    def restore(self, state: "State", number: int) -> int:
+        """Write what is kept of a row's text. Return how many tokens the target then has."""
+        ...
+
+    def keep_finished(self, state: "State") -> None:
+        """Keep the K/V of the batch's rows that have finished in this round."""
+        ...
+
+
 @dataclass
-class State(Keeping):
+class State:
     """The running batch: rows, where their tokens lie, and the KV state of every model involved.
 
     Attributes:
@@ -80,7 +88,7 @@ class State(Keeping):
     fault: Fault | None = None
     features: FeatureStore | None = None
     levers: Levers = NO_LEVERS
-    store: KVStore | None = None
+    store: Store | None = None
     fed_first: int = 2
     round: int = 0
     extra_draft_tokens: int = 0
@@ -115,10 +123,25 @@ class State(Keeping):
         key = key_of(phase, len(self.batch), self.window, *arguments)
         return self.graphs.run(key, lambda: phase(*arguments))
 
+    # ---- feeds: from tokens to where the layout puts them, and what they attend to ----
+
     def feed(self, tokens: Tensor, indices: Tensor) -> Feed:
         """Return a feed of tokens (b, q) for the batch, at their indices (b, q) in the rows."""
         valid = torch.ones_like(tokens, dtype=torch.bool)
-        return self._feed(self.batch.index, tokens, indices, self.window, valid)
+        return self.feed_rows(self.batch.index, tokens, indices, self.window, valid)
+
+    def feed_rows(
+        self, rows: Tensor, tokens: Tensor, indices: Tensor, window: int, valid: Tensor
+    ) -> Feed:
+        """Return a feed of tokens (b, q) at their indices (b, q) in `rows` (b,); see `Feed`."""
+        # A slot says where K/V lies, a position how far the model takes two tokens to be apart.
+        # Padding and holes take slots but no positions, so that a row reads as it would alone.
+        slots = self.layout.slots(rows, indices)  # (b, q)
+        positions = self.layout.positions(rows, indices)  # (b, q)
+        visible = self.layout.visible(rows, indices, window)  # (b, q, w)
+        requests = [row.request.index for row in self.batch.live]
+        feed = Feed(rows, requests, tokens, indices, positions, slots, visible, valid)
+        return self._with_faults(feed)
 
     def feed_nodes(
         self, tokens: Tensor, columns: Tensor, depths: Tensor, seen: Tensor, nodes: Tensor
@@ -132,8 +155,20 @@ class State(Keeping):
             seen: bool (b, q, m), which of the columns 0..m-1 each attends to.
             nodes: (b, q), of the feed.
         """
-        window = self.window
-        feed = place_nodes(self.batch, self.layout, tokens, columns, depths, seen, nodes, window)
+        rows, layout = self.batch.index, self.layout
+        _, pending = self.batch.last_tokens(1)  # (b, 1)
+        indices = pending + depths
+        feed = Feed(
+            rows=rows,
+            requests=[row.request.index for row in self.batch.live],
+            tokens=tokens,
+            indices=indices,
+            positions=layout.positions(rows, indices),
+            slots=layout.slots(rows, pending + columns),
+            visible=layout.tree_visible(rows, pending, seen, self.window),
+            valid=torch.ones_like(tokens, dtype=torch.bool),
+            nodes=nodes,
+        )
         return self._with_faults(feed)
 
     def feed_tree(self, tokens: Tensor, tree: Tree) -> Feed:
@@ -147,12 +182,6 @@ class State(Keeping):
         feed = self.feed_nodes(tokens, columns, tree.depths, seen, columns)
         positions = feed.positions - tree.depths + depths
         return replace(feed, positions=positions.clamp(max=self.layout.last_position))
-
-    def _feed(
-        self, rows: Tensor, tokens: Tensor, indices: Tensor, window: int, valid: Tensor
-    ) -> Feed:
-        feed = place(self.batch, self.layout, rows, tokens, indices, window, valid)
-        return self._with_faults(feed)
 
     def _with_faults(self, feed: Feed) -> Feed:
         """Return the feed with the position ids and the mask that the fault makes of them."""
@@ -190,16 +219,7 @@ class State(Keeping):
             if self.features is not None:
                 self.features.zero_nonfinite(rows)
 
-    def compact(self, rows: Sequence[int], stay: bool = False) -> None:
-        """Move K/V of accepted drafts of trees to where the layout looks for them.
-
-        That is behind the row's pending token, one slot each. With `stay`, it is where the target
-        has written them, and only draft models that write elsewhere have to move any.
-        """
-        for name, cache in self.caches.items():
-            if name == "target" or self.keep_draft:
-                of_draft = name != "target"
-                cache.move(compaction(self.batch, self.layout, rows, of_draft=of_draft, stay=stay))
+    # ---- moves: which K/V goes where ----
 
     def move(self, moves: Sequence[Move]) -> None:
         """Move blocks of K/V in the target's cache, and in the draft models' if those are kept."""
@@ -207,11 +227,40 @@ class State(Keeping):
             if name == "target" or self.keep_draft:
                 cache.move(moves)
 
+    def compact(self, rows: Sequence[int], stay: bool = False) -> None:
+        """Move K/V of accepted drafts of trees to where the layout looks for them.
+
+        That is behind the row's pending token, one slot each. With `stay`, it is where the target
+        has written them, and only draft models that write elsewhere have to move any.
+        """
+        for name, cache in self.caches.items():
+            if name != "target" and not self.keep_draft:
+                continue
+            moves: list[Move] = []
+            for i in rows:
+                row = self.batch.rows[i]
+                # The K/V of what is pending now does not exist yet.
+                count = max(row.gained - 1, 0)
+                places = (row.path if name == "target" else row.draft_path)[:count]
+                due = row.path if stay else range(1, count + 1)
+                pending = self.layout.pending(i, row.length - row.gained)
+                for at, to in zip(places, due, strict=False):
+                    # A draft that the draft model was never fed, at place 0, has no K/V.
+                    if at not in (0, to):
+                        moves.append(Move(i, pending + at, i, pending + to, 1))
+            cache.move(joined(moves))
+
     def take(self, order: Sequence[int]) -> None:
         """Let live row order[k] become row k, with its K/V. Rows that are not in `order` leave."""
+        moves = []
+        for k, row in enumerate(order):
+            start = self.layout.starts[row]
+            length = self.layout.pending(row, self.batch.live[row].length) - start
+            if row != k and length:
+                moves.append(Move(row, start, k, start, length))
         # K/V first: where it lies follows from the rows and starts as they still are. All moves go
         # in one call, which reads every block before it writes any, so rows may trade places.
-        self.move(reordering(self.batch, self.layout, order))
+        self.move(moves)
         self.batch.take(order)
         self.layout.take(order)
         if self.features is not None:
@@ -229,5 +278,29 @@ class State(Keeping):
 
     def inject_kv_shift(self) -> None:
         """Shift the rows' cached K/V one slot to the right, if the fault "kv" was requested."""
-        if self.fault is not None and self.fault.active("kv", self.round):
-            self.move(shift(self.batch, self.layout, self.fault))
+        fault = self.fault
+        if fault is None or not fault.active("kv", self.round):
+            return
+        moves = []
+        for i, row in enumerate(self.batch.rows):
+            start = self.layout.starts[i]
+            length = self.layout.pending(i, row.length) - start - 1
+            if fault.includes(i) and not row.finished and length > 0:
+                moves.append(Move(i, start, i, start + 1, length))
+        self.move(moves)
+
+
+def joined(moves: Sequence[Move]) -> list[Move]:
+    """Return the moves with blocks that lie behind one another, at both ends, as one."""
+    found: list[Move] = []
+    for move in moves:
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and (move.from_row, move.from_slot) == (last.from_row, last.from_slot + last.length)
+            and move.to_slot == last.to_slot + last.length
+        ):
+            found[-1] = last._replace(length=last.length + move.length)
+        else:
+            found.append(move)
+    return found

@@ -6,14 +6,11 @@ programs want the same cores. The number depends on the model alone, so that equ
 equally.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 import torch
 from transformers import PreTrainedModel
-
-T = TypeVar("T")
 
 # A target with fewer parameters computes with one thread.
 SMALL = 50_000_000
@@ -34,15 +31,3 @@ def computing_with(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def on_threads(items: Iterable[T], count: int) -> Iterator[T]:
-    """Pass `items` on, computed with `count` threads, and leave the caller torch's number."""
-    iterator = iter(items)
-    while True:
-        with computing_with(count):
-            try:
-                item = next(iterator)
-            except StopIteration:
-                return
-        yield item

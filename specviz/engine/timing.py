@@ -4,18 +4,16 @@ It does not wait for the device until `milliseconds` is called.
 """
 
 import time
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
-from specviz.engine.events import Event
 from specviz.record.schema import PHASES
 
 
 class Stopwatch:
-    """Time what happens between the consumer's request for an event and its arrival.
+    """Time the phases of rounds.
 
     On CUDA it records events on the stream. `milliseconds` waits for the device, `latest` does not.
     On a CPU it reads two clocks: the time that passed, and the time that this thread computed.
@@ -27,16 +25,9 @@ class Stopwatch:
         self._spans: list[tuple[Any, Any]] = []  # begin and end of each phase
         self._reported = 0  # phases that `latest` has returned
 
-    def watch(self, events: Iterable[Event]) -> Iterator[Event]:
-        """Pass `events` on, and time each."""
-        iterator = iter(events)
-        while True:
-            begin = self.mark()
-            event = next(iterator, None)
-            if event is None:
-                return
-            self._spans.append((begin, self.mark()))
-            yield event
+    def add(self, begin: Any) -> None:
+        """Note that a phase has run since the moment `begin`."""
+        self._spans.append((begin, self.mark()))
 
     def cut(self, rounds: int) -> None:
         """Forget what came after the first `rounds` rounds."""

@@ -16,7 +16,7 @@ from specviz.engine.kv.cache import CachedModel
 from specviz.engine.models.pair import Pair
 from specviz.engine.run import Run
 from specviz.generation.collect import Collected
-from specviz.generation.planned import Plan
+from specviz.generation.memory import Plan
 from specviz.generation.result import Result
 from specviz.record.heads import head_of
 from specviz.record.schema import MODELS, Table

@@ -6,19 +6,19 @@ A turn is a run like any other. What is kept changes how many tokens are read ag
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pandas as pd
 
-from specviz.engine.kv.store import KVStore
 from specviz.engine.models.pair import Pair
 from specviz.engine.options import Options
 from specviz.engine.requests import Prompt, encode
 from specviz.engine.run import check_pair, make_run
-from specviz.generation.assemble import make_result
+from specviz.engine.store import KVStore
+from specviz.generation.assemble import decode_texts, make_result
 from specviz.generation.collect import collect
-from specviz.generation.memory_check import check_memory
-from specviz.generation.plan import parse_bytes, plan_run
+from specviz.generation.memory import check_memory, parse_bytes, plan_run
 from specviz.generation.result import Result
 from specviz.util.validate import require_choice, require_mapping, require_str, short
 
@@ -73,9 +73,8 @@ class Chat:
         self.pair = pair
         self.result: Result | None = None
         self._budget = memory_budget
-        self._keep = keep
         self._options = options
-        self._store = None if keep == "none" else KVStore(prompts_only=keep == "prompt")
+        self._store = KVStore(keep)
         self._histories: dict[str, list[int]] = {}
         self._turns: list[dict[str, float]] = []
 
@@ -94,18 +93,22 @@ class Chat:
         if not messages:
             raise ValueError("messages={} is empty; pass at least one message by its name")
         begin = time.perf_counter()
-        names = [require_str("messages", name, "name conversations by texts") for name in messages]
-        prompts = [self._extended(name, messages[name]) for name in names]
-        self.result = self._run(names, prompts)
-        replies = {}
-        for name, prompt, reply, text in zip(
-            names, prompts, self.result.tokens, self.result.texts, strict=True
-        ):
+        prompts = {}
+        for name, message in messages.items():
+            history = self._histories.get(require_str("messages", name, "name them by texts"), [])
+            told = encode(self.pair, f"messages[{name!r}]", message, begins=not history)
+            prompts[name] = history + told
+        result = self._run(prompts)
+        for name, reply in zip(prompts, result.tokens, strict=True):
             ended = bool(reply) and reply[-1] in self.pair.eos_token_ids
-            self._histories[name] = prompt + (reply[:-1] if ended else reply)
-            replies[name] = text
-        self._note(prompts, time.perf_counter() - begin)
-        return replies
+            self._histories[name] = prompts[name] + (reply[:-1] if ended else reply)
+        self.result = result
+        store = self._store
+        turn = {"conversations": len(prompts), "new_tokens": sum(map(len, result.tokens))}
+        turn |= {"restored_tokens": store.restored_tokens, "read_tokens": store.read_tokens}
+        turn |= {"kept": len(store), "kept_bytes": store.nbytes, "dropped": store.dropped}
+        self._turns.append(turn | {"seconds": time.perf_counter() - begin})
+        return dict(zip(prompts, result.texts, strict=True))
 
     def tokens(self, name: str) -> list[int]:
         """Return all tokens of a conversation. Raise ValueError if there is none of that name."""
@@ -118,40 +121,32 @@ class Chat:
 
     def text(self, name: str) -> str:
         """Return a conversation as text; an empty one if the pair has no tokenizer."""
-        tokens = self.tokens(name)
-        if self.pair.tokenizer is None:
-            return ""
-        return str(self.pair.tokenizer.decode(tokens, skip_special_tokens=True))
+        return decode_texts(self.pair, [self.tokens(name)])[0]
 
     def forget(self, name: str) -> None:
         """End a conversation and free its K/V. Raise ValueError if there is none of that name."""
         self.tokens(name)
         del self._histories[name]
-        if self._store is not None:
-            self._store.forget(name)
+        self._store.forget(name)
 
     @property
     def turns(self) -> pd.DataFrame:
         return pd.DataFrame(self._turns)
 
     def __repr__(self) -> str:
-        kept = 0 if self._store is None else len(self._store)
-        return f"<Chat: {len(self._histories)} conversations, {kept} with K/V kept>"
+        return f"<Chat: {len(self._histories)} conversations, {len(self._store)} with K/V kept>"
 
-    def _extended(self, name: str, message: Prompt) -> list[int]:
-        history = self._histories.get(name, [])
-        return history + encode(self.pair, f"messages[{name!r}]", message, begins=not history)
-
-    def _run(self, names: list[str], prompts: list[list[int]]) -> Result:
+    def _run(self, prompts: Mapping[str, list[int]]) -> Result:
         options = self._options
         planned = None
-        limit = None
+        limit = inf
         if self._budget is not None:
-            planned = plan_run("memory_budget", self._budget, self.pair, prompts, options)
+            texts = list(prompts.values())
+            planned = plan_run("memory_budget", self._budget, self.pair, texts, options)
             options = replace(options, **planned.options)
             limit = planned.budget_bytes - planned.peak_bytes
-        run = make_run(self.pair, prompts, options)
-        if self._keep == "prompt" and run.state.caches["target"].keeps_states:
+        run = make_run(self.pair, list(prompts.values()), options)
+        if self._store.keep == "prompt" and run.state.caches["target"].keeps_states:
             raise ValueError(
                 f"keep='prompt' would need the state at the prompt's end, and layers of target="
                 f"{type(self.pair.target).__name__} keep those of the last tokens alone; pass "
@@ -159,26 +154,7 @@ class Chat:
             )
         check_memory(run)
         run.try_models()
-        if self._store is not None:
-            self._store.begin(names, limit)
-            run.state.store = self._store
+        self._store.begin(list(prompts), limit)
+        run.state.store = self._store
         collected = collect(run, record=False, partial=False, progress=False)
         return make_result(run, collected, plan=planned)
-
-    def _note(self, prompts: list[list[int]], seconds: float) -> None:
-        store = self._store
-        assert self.result is not None
-        self._turns.append(
-            {
-                "conversations": len(prompts),
-                "new_tokens": sum(map(len, self.result.tokens)),
-                "restored_tokens": store.restored_tokens if store is not None else 0,
-                "read_tokens": store.read_tokens
-                if store is not None
-                else sum(len(p) - 1 for p in prompts),
-                "kept": len(store) if store is not None else 0,
-                "kept_bytes": store.nbytes if store is not None else 0,
-                "dropped": store.dropped if store is not None else 0,
-                "seconds": seconds,
-            }
-        )

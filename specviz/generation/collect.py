@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from specviz.engine.batch import Request
 from specviz.engine.events import Event
 from specviz.engine.graphs import PhaseGraphs
 from specviz.engine.recorder import Recorder
@@ -69,30 +68,26 @@ class Collected:
         warnings.warn(
             f"{device} is out of memory at batch_size={batch_size}; "
             f"the run goes on with {batch_size // 2} ({message})",
-            stacklevel=6,
+            stacklevel=4,
         )
         # Cut first: what the failed round wrote must not become a prompt.
         self.cut()
-        requests = self._unfinished()
+        written = self.recorder.written(self.run)
+        rest = [
+            replace(request, written=tuple(written[request.index]))
+            for request in self.run.requests
+            if request.index not in self.recorder.outputs
+        ]
+        rest.sort(key=lambda request: not request.written)  # stable: begun ones first
         # Free the old run's memory even if an event that somebody kept still refers to its state.
         self.run.state.caches.clear()
         self.run.state.graphs = PhaseGraphs()
-        self.run = self.run.halved(requests, self.recorder.rounds)
+        self.run = self.run.halved(rest, self.recorder.rounds)
         self.halvings += 1
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
         self.recorder.follow(self.run)
-
-    def _unfinished(self) -> list[Request]:
-        """Return the requests that have not finished, with the text so far; begun ones first."""
-        written = self.recorder.written(self.run)
-        rest = []
-        for request in self.run.requests:
-            if request.index not in self.recorder.outputs:
-                rest.append(replace(request, written=tuple(written[request.index])))
-        # Sorting is stable: within both groups the order stays.
-        return sorted(rest, key=lambda request: not request.written)
 
     def cut(self) -> None:
         """Forget the round that is not complete."""
@@ -144,10 +139,8 @@ def collect(run: Run, *, record: bool, partial: bool, progress: bool) -> Collect
     threads = computing_with(run.num_threads)
     with threads, Progress(len(run.requests), run.strategy.name, enabled=progress) as bar:
         try:
-            message = collected.run_on(bar)
-            while message is not None:
+            while (message := collected.run_on(bar)) is not None:
                 collected.halve(message)
-                message = collected.run_on(bar)
         except KeyboardInterrupt:
             if not partial:
                 raise

@@ -1,16 +1,14 @@
 """`generate`: decode prompts in batches, collect what is written, and record the run on request."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
-from functools import wraps
 from inspect import signature
-from typing import Any, ParamSpec
+from typing import Any, TypedDict, Unpack
 
 import torch
 
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter
-from specviz.engine.kv.attention import attending
 from specviz.engine.models.pair import Pair
 from specviz.engine.options import Options, check_known
 from specviz.engine.requests import Prompt
@@ -20,83 +18,23 @@ from specviz.engine.selectors import Selector
 from specviz.engine.strategies import Strategy
 from specviz.generation.assemble import make_result
 from specviz.generation.collect import Collected, collect
-from specviz.generation.interleave import TURNS, Steps, interleave
-from specviz.generation.lanes import collect_lanes, make_lanes_result, with_own_threads
-from specviz.generation.memory_check import check_memory
-from specviz.generation.plan import plan_run
-from specviz.generation.planned import Plan
+from specviz.generation.lanes import run_lanes, with_own_threads
+from specviz.generation.memory import check_memory, plan_run
 from specviz.generation.result import Result
 from specviz.util.levers import Levers
 from specviz.util.validate import require_bool, require_choice
 
-ON_INTERRUPT = ("raise", "partial")
-P = ParamSpec("P")
 
+class RareOptions(TypedDict, total=False):
+    """Keyword arguments of `generate` that few runs need.
 
-def _names_unknown_options(function: Callable[P, Result]) -> Callable[P, Result]:
-    """Let a keyword that `function` does not take end in an error that names the right one."""
-    known = list(signature(function).parameters)
+    Their defaults are selector="everything", deterministic=False, graphs=False, compile=False,
+    num_threads=None, lanes=1, levers=None, memory_budget=None and on_interrupt="raise".
 
-    @wraps(function)
-    def checked(*args: P.args, **keywords: P.kwargs) -> Result:
-        check_known(keywords, known)
-        return function(*args, **keywords)
-
-    return checked
-
-
-@_names_unknown_options
-def generate(
-    pair: Pair,
-    prompts: Sequence[Prompt],
-    *,
-    strategy: str | Strategy = "inplace",
-    drafter: str | Drafter = "model",
-    num_draft_tokens: int | str | DraftLength = 5,
-    selector: str | Selector = "everything",
-    batch_size: int = 8,
-    max_new_tokens: int | Sequence[int] = 128,
-    sampling: SamplingParams | None = None,
-    seed: int = 0,
-    deterministic: bool = False,
-    graphs: bool | None = False,
-    compile: bool = False,
-    num_threads: int | None = None,
-    lanes: int = 1,
-    levers: Levers | None = None,
-    memory_budget: int | str | None = None,
-    record: bool = False,
-    progress: bool = True,
-    on_interrupt: str = "raise",
-) -> Result:
-    """Decode `prompts` with batch speculative decoding: what the target alone would write.
-
-    Args:
-        pair: from `load_pair`, or `Pair(target, draft, tokenizer)`.
-        prompts: strings or lists of token ids.
-        strategy: how rows are kept in step: a name such as "eqspec", or an object from
-            `strategy(name, **options)`; `strategies()` lists them.
-        drafter: how tokens are proposed: "model", "lookup", or an object from
-            `drafter(name, **options)`; `drafters()` lists them.
-        num_draft_tokens: K, drafts per row and round; autoregressive decoding ignores it. "auto"
-            chooses 0 to 8 before each round, or fewer where the drafter has a limit, by what this
-            run's own rounds took and accepted (see `engine/auto.py`). It adapts to the last few
-            hundred drafts. Once it drafts none, it seldom tries again, since trying has to stay
-            cheap. Greedily and with
-            coupling="gumbel", the text is the same whatever K is. With coupling="rejection" its
-            distribution is the same, but the sample itself then depends on timing.
+    Attributes:
         selector: which drafts the target verifies: "everything", "tetris", "threshold", or an
             object from `selector(name, **options)`; `selectors()` lists them. K is then what a row
             verifies on average.
-        batch_size: rows at a time; a finished row makes room for the next prompt.
-        max_new_tokens: budget of new tokens for all prompts, or one for each.
-        sampling: how tokens are drawn, for instance `SamplingParams(temperature=0.7)`; None:
-            greedily.
-        seed: of all random numbers, any int >= 0. Greedy decoding draws none, unless its drafter
-            does. A prompt's text depends on the seed and its place in the list, not on the batch
-            size or the other prompts. An exception is coupling="rejection" where the other rows
-            influence how a round goes (rollback, shrink_to_budget): the sample then differs, its
-            distribution does not.
         deterministic: run every forward of the target in one fixed shape, so that a prompt's text
             does not depend on the batch around it, in any dtype. It costs what the padding costs.
             Compare with autoregressive decoding in the same mode and with the same
@@ -125,13 +63,67 @@ def generate(
             text.
         memory_budget: bytes, or text such as "400MB": the run, weights included, takes no more.
             `plan` says what is chosen for that: `batch_size` and `num_draft_tokens` are then the
-            largest that it may choose, the draft model may keep K/V in a window or none, and
-            levers that are not set may be. The text stays the same. `result.plan` has the plan.
-        record: keep every step as `result.trace`, or those of each lane.
-        progress: show a bar over prompts with tokens/s and mean acceptance length.
+            largest that it may choose, and levers that are not set may be pulled. The text stays
+            the same. `result.plan` has the plan.
         on_interrupt: what Ctrl-C (a kernel's interrupt) does: "raise" KeyboardInterrupt, or
             "partial": return what the complete rounds wrote, with the trace so far; `result.status`
             says which prompts were not finished.
+    """
+
+    selector: str | Selector
+    deterministic: bool
+    graphs: bool | None
+    compile: bool
+    num_threads: int | None
+    lanes: int
+    levers: Levers | None
+    memory_budget: int | str | None
+    on_interrupt: str
+
+
+def generate(
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    *,
+    strategy: str | Strategy = "inplace",
+    drafter: str | Drafter = "model",
+    num_draft_tokens: int | str | DraftLength = 5,
+    batch_size: int = 8,
+    max_new_tokens: int | Sequence[int] = 128,
+    sampling: SamplingParams | None = None,
+    seed: int = 0,
+    record: bool = False,
+    progress: bool = True,
+    **rare: Unpack[RareOptions],
+) -> Result:
+    """Decode `prompts` with batch speculative decoding: what the target alone would write.
+
+    Args:
+        pair: from `load_pair`, or `Pair(target, draft, tokenizer)`.
+        prompts: strings or lists of token ids.
+        strategy: how rows are kept in step: a name such as "eqspec", or an object from
+            `strategy(name, **options)`; `strategies()` lists them.
+        drafter: how tokens are proposed: "model", "lookup", or an object from
+            `drafter(name, **options)`; `drafters()` lists them.
+        num_draft_tokens: K, drafts per row and round; autoregressive decoding ignores it. "auto"
+            chooses 0 to 8 before each round, or fewer where the drafter has a limit, by what this
+            run's own rounds took and accepted (see `engine/draft_length.py`). It adapts to the last
+            few hundred drafts. Once it drafts none, it seldom tries again, since trying has to stay
+            cheap. Greedily and with coupling="gumbel", the text is the same whatever K is. With
+            coupling="rejection" its distribution is the same, but the sample itself then depends on
+            timing.
+        batch_size: rows at a time; a finished row makes room for the next prompt.
+        max_new_tokens: budget of new tokens for all prompts, or one for each.
+        sampling: how tokens are drawn, for instance `SamplingParams(temperature=0.7)`; None:
+            greedily.
+        seed: of all random numbers, any int >= 0. Greedy decoding draws none, unless its drafter
+            does. A prompt's text depends on the seed and its place in the list, not on the batch
+            size or the other prompts. An exception is coupling="rejection" where the other rows
+            influence how a round goes (rollback, shrink_to_budget): the sample then differs, its
+            distribution does not.
+        record: keep every step as `result.trace`, or those of each lane.
+        progress: show a bar over prompts with tokens/s and mean acceptance length.
+        rare: see `RareOptions`.
 
     If the device runs out of memory while the models run, the batch is halved, with a warning.
     Rounds go on where they were and no text changes; two lanes are not halved. A row with
@@ -142,54 +134,46 @@ def generate(
             model has run.
         MemoryError: the device ran out of memory with a single row, or in two lanes.
     """
+    common = [name for name in signature(generate).parameters if name != "rare"]
+    check_known(rare, [*common, *RareOptions.__annotations__])
+    given: dict[str, Any] = dict(rare)
+    budget = given.pop("memory_budget", None)
+    on_interrupt = given.pop("on_interrupt", "raise")
     options = Options(
         strategy=strategy,
         drafter=drafter,
         num_draft_tokens=num_draft_tokens,
-        selector=selector,
         batch_size=batch_size,
         max_new_tokens=max_new_tokens,
         sampling=sampling,
         seed=seed,
-        deterministic=deterministic,
-        graphs=graphs,
-        compile=compile,
-        num_threads=num_threads,
-        lanes=lanes,
-        levers=levers,
+        **given,
     )
-    return _generate(pair, prompts, options, memory_budget, record, progress, on_interrupt)
-
-
-def _generate(
-    pair: Pair,
-    prompts: Sequence[Prompt],
-    options: Options,
-    memory_budget: int | str | None,
-    record: bool,
-    progress: bool,
-    on_interrupt: str,
-) -> Result:
-    """Run within a budget if there is one, in one lane or in two; see `generate`."""
-    require_choice("on_interrupt", on_interrupt, ON_INTERRUPT)
+    require_choice("on_interrupt", on_interrupt, ("raise", "partial"))
     require_bool("record", record)
     require_bool("progress", progress)
-    planned = _plan(memory_budget, pair, prompts, options, record)
-    if planned is not None:
+    planned = None
+    if budget is not None:
+        if record:
+            raise ValueError(
+                "record=True keeps copies of every step, which no memory budget counts; "
+                "pass record=False, or memory_budget=None"
+            )
+        planned = plan_run("memory_budget", budget, pair, prompts, options)
         options = replace(options, **planned.options)
+    if options.lanes > 1:
+        options = with_own_threads(options)
+    run = _make_checked_run(pair, prompts, options, record)
     partial = on_interrupt == "partial"
-    if options.lanes == 1:
-        run = _make_checked_run(pair, prompts, options, record)
-        collected = collect(run, record=record, partial=partial, progress=progress)
-        return make_result(run, collected, plan=planned)
-    run = _make_checked_run(pair, prompts, with_own_threads(options), record)
-    found = collect_lanes(run, record=record, partial=partial, progress=progress)
-    return make_lanes_result(run, found)
+    if options.lanes > 1:
+        return run_lanes(run, record=record, partial=partial, progress=progress)
+    collected = collect(run, record=record, partial=partial, progress=progress)
+    return make_result(run, collected, plan=planned)
 
 
 def generate_stepwise(
     pair: Pair, prompts: Sequence[Prompt], *, record: bool = False, **options: Any
-) -> Steps[Result]:
+) -> Generator[int, None, Result]:
     """Generate like `generate`, and give the caller control after each round.
 
     Yields the number of tokens written so far; the generator's value is the Result. Without
@@ -218,41 +202,6 @@ def generate_stepwise(
         message = f"B = {run.batch_size} does not fit into the memory of {pair.device}"
         raise MemoryError(message) from None
     return make_result(run, collected)
-
-
-def generate_interleaved(
-    pair: Pair, runs: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[int, Result]]:
-    """Generate several runs, interleaved on a CPU and one after another elsewhere.
-
-    Yields the place of each run in `runs`, and its Result, as it ends. Times are those of its own
-    turns.
-
-    Args:
-        runs: the arguments of each run besides the pair, `prompts` and an int `max_new_tokens`
-            among them.
-
-    Raises:
-        TypeError, ValueError, MemoryError: as `generate_stepwise`.
-    """
-    jobs = [generate_stepwise(pair, **arguments) for arguments in runs]
-    total = max(len(arguments["prompts"]) * arguments["max_new_tokens"] for arguments in runs)
-    # A GPU still works on one run's round when the host turns to the next run.
-    turns = TURNS if pair.device.type == "cpu" else 1
-    return interleave(jobs, total, turns, lambda _: attending([pair.target, pair.draft]))
-
-
-def _plan(
-    budget: object, pair: Pair, prompts: Sequence[Prompt], options: Options, record: bool
-) -> Plan | None:
-    if budget is None:
-        return None
-    if record:
-        raise ValueError(
-            "record=True keeps copies of every step, which no memory budget counts; "
-            "pass record=False, or memory_budget=None"
-        )
-    return plan_run("memory_budget", budget, pair, prompts, options)
 
 
 def _make_checked_run(pair: Pair, prompts: Sequence[Prompt], options: Options, record: bool) -> Run:

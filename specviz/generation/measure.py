@@ -5,8 +5,7 @@ used, so that what is counted is what a run holds.
 """
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import ceil
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -41,14 +40,13 @@ def measure_model(role: str, model: PreTrainedModel, state: str = "states") -> M
     """
     conditions = (model.dtype, state)
     known = _measured.get(model)
-    if known is not None and known[0] == conditions:
-        return known[1]
-    config = copy.deepcopy(model.config)
-    made = {"dtype": model.dtype, "attn_implementation": attention_of(model)}
-    with _explained(role, type(model).__name__), torch.device("meta"):
-        shape = _measure(type(model)._from_config(config, **made), state)
-    _measured[model] = (conditions, shape)
-    return shape
+    if known is None or known[0] != conditions:
+        config = copy.deepcopy(model.config)
+        made = {"dtype": model.dtype, "attn_implementation": attention_of(model)}
+        name = type(model).__name__
+        shape = _measure(role, name, lambda: type(model)._from_config(config, **made), state)
+        known = _measured[model] = (conditions, shape)
+    return known[1]
 
 
 def measure_config(role: str, config: PreTrainedConfig, dtype: str) -> MeasuredShape:
@@ -57,21 +55,22 @@ def measure_config(role: str, config: PreTrainedConfig, dtype: str) -> MeasuredS
     Raises:
         ValueError: it cannot be measured, or it routes tokens to experts.
     """
-    with _explained(role, config.model_type), torch.device("meta"):
+
+    def make() -> PreTrainedModel:
         model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
-        shape = _measure(model, "states")
-    if any(".experts." in name for name, _ in model.named_parameters()):
-        raise ValueError(
-            f"{role}={config.model_type} routes tokens to experts, so which weights a forward reads"
-            " depends on its text and no least time follows; choose a model without experts"
-        )
-    return shape
+        if any(".experts." in name for name, _ in model.named_parameters()):
+            raise ValueError("it routes tokens to experts, so what a forward reads depends on them")
+        return model
+
+    return _measure(role, config.model_type, make, "states")
 
 
-@contextmanager
-def _explained(role: str, name: str) -> Iterator[None]:
+def _measure(
+    role: str, name: str, make: Callable[[], PreTrainedModel], state: str
+) -> MeasuredShape:
     try:
-        yield
+        with torch.device("meta"), torch.inference_mode():
+            return _shape(make().eval(), state)
     except Exception as error:  # whatever a class raises, its memory is not known
         message = str(error).strip().split("\n")[0].rstrip(".")
         raise ValueError(
@@ -98,14 +97,23 @@ class _Fused(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-@torch.inference_mode()
-def _measure(model: PreTrainedModel, state: str) -> MeasuredShape:
-    model = model.eval()
+def _shape(model: PreTrainedModel, state: str) -> MeasuredShape:
     config = model.config.get_text_config()
-    sizes = _Sizes(model, config.hidden_size, state)
-    kept, more = (sizes.cache(columns) for columns in (0, 1))
+    tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    kernels = sum(any(True for _ in m.parameters(recurse=False)) for m in model.modules())
+    # Logits are counted elsewhere.
+    model.set_output_embeddings(nn.Linear(config.hidden_size, 1, bias=False, dtype=model.dtype))
+    (kept, operations), (more, _) = (_read(model, columns, state) for columns in (0, 1))
     rings = [ring for layer in kept.cache.state_layers for ring in layer.rings.values()]
-    ring_bytes, more_bytes = _ring_bytes(kept), _ring_bytes(more)
+    ring_bytes, more_bytes = (
+        sum(
+            ring.held.nbytes + ring.tags.nbytes
+            for layer in cached.cache.state_layers
+            for ring in (*layer.rings.values(), *layer.inputs)
+        )
+        for cached in (kept, more)
+    )
     slabs = sorted(kept.slabs, key=lambda slab: slab[0, 0].numel())
     kv_heads, head_dim = slabs[-1].shape[2:] if slabs else (1, 1)
     heads = getattr(config, "num_attention_heads", None) or 1
@@ -117,88 +125,62 @@ def _measure(model: PreTrainedModel, state: str) -> MeasuredShape:
         head_dim=head_dim,
         intermediate=1,
         vocabulary=config.vocab_size,
-        tied=sizes.tied,
-        own_parameters=sizes.parameters,
+        tied=tied,
+        own_parameters=parameters,
         kv_values=sum(slab[0, 0].numel() for slab in slabs),
         state_bytes=kept.bytes_per_state,
         kept_states=ring_bytes,
         column_bytes=more_bytes - ring_bytes,
         largest_state=max((ring.held.nbytes for ring in rings), default=0) / max(ring_bytes, 1),
-        operations=sizes.operations,
-        kernels=sizes.kernels,
-        **sizes.work(),
-    )
-
-
-def _ring_bytes(cached: CachedModel) -> int:
-    """Return the bytes of all that one row's layers of state keep."""
-    return sum(
-        ring.held.nbytes + ring.tags.nbytes
-        for layer in cached.cache.state_layers
-        for ring in (*layer.rings.values(), *layer.inputs)
-    )
-
-
-class _Sizes:
-    """Forwards of a model without weights, and what they need."""
-
-    def __init__(self, model: PreTrainedModel, hidden: int, state: str) -> None:
-        head = model.get_output_embeddings()
-        self.tied = head.weight is model.get_input_embeddings().weight
-        self.parameters = sum(parameter.numel() for parameter in model.parameters())
-        self.kernels = sum(any(True for _ in m.parameters(recurse=False)) for m in model.modules())
-        self.model = model
-        self.state = state
-        # Logits are counted elsewhere.
-        model.set_output_embeddings(nn.Linear(hidden, 1, bias=False, dtype=model.dtype))
+        operations=operations,
+        kernels=kernels,
         # Layers run one after the other, so one of each kind shows what a forward needs.
-        self.part = first_layers(model) or model
-        self.operations = 0
+        **_work(first_layers(model) or model, state),
+    )
 
-    def cache(self, columns: int) -> CachedModel:
-        """Return a cache of one row that has read a token, and count the operations of that."""
-        cached = CachedModel(self.model, 1, 2, columns=columns, state=self.state)
-        with _Fused():
-            cached.forward(_feed(1, 1, 2))  # where there is no state yet, a rule may read a chunk
-        with _Fused() as fused, FlopCounterMode(display=False) as counter:
-            cached.forward(_feed(1, 1, 2))
-        self.operations = counter.get_total_flops() + fused.operations
-        with _Fused():
-            cached.forward(_feed(1, 2, 2))  # what a rule reads is kept where it reads several
-        return cached
 
-    def work(self) -> dict[str, Any]:
-        """Return the workspace of a forward by what it grows with, as slopes at large sizes.
+def _read(model: PreTrainedModel, columns: int, state: str) -> tuple[CachedModel, int]:
+    """Return a cache of one row that has read three tokens, and the operations of the second."""
+    cached = CachedModel(model, 1, 2, columns=columns, state=state)
+    with _Fused():
+        cached.forward(_feed(1, 1, 2))  # where there is no state yet, a rule may read a chunk
+    with _Fused() as fused, FlopCounterMode(display=False) as counter:
+        cached.forward(_feed(1, 1, 2))
+    with _Fused():
+        cached.forward(_feed(1, 2, 2))  # what a rule reads is kept where it reads several
+    return cached, counter.get_total_flops() + fused.operations
 
-        It grows no slower at larger sizes than at smaller ones, so it is never more than these say.
-        """
-        chunk = self._peak(1, CHUNK)
-        longer = self._peak(1, 2 * CHUNK) - chunk
-        more = self._peak(2 * ROWS, CHUNK) - self._peak(ROWS, CHUNK)
-        verified = self._peak(ROWS, VERIFIED)
-        rows = self._peak(2 * ROWS, VERIFIED) - verified
-        wider = self._peak(ROWS, 2 * VERIFIED) - verified
-        pairs = self._peak(1, CHUNK, 2 * CHUNK) - self._peak(1, CHUNK, CHUNK)
-        slots = self._peak(ROWS, 1, 2 * CHUNK) - self._peak(ROWS, 1, CHUNK)
-        return {
-            "fixed_work": chunk,
-            "column_work": ceil(longer / CHUNK),
-            "row_work": ceil(rows / ROWS),
-            "token_work": ceil(max(more / CHUNK, wider / VERIFIED) / ROWS),
-            "pair_work": ceil(pairs / CHUNK**2),
-            "slot_work": ceil(slots / (ROWS * CHUNK)),
-        }
 
-    def _peak(self, rows: int, tokens: int, window: int = 1) -> int:
+def _work(model: PreTrainedModel, state: str) -> dict[str, Any]:
+    """Return the workspace of a forward by what it grows with, as slopes at large sizes.
+
+    It grows no slower at larger sizes than at smaller ones, so it is never more than these say.
+    """
+
+    def peak(rows: int, tokens: int, window: int = 1) -> int:
         """Return the bytes that one forward holds at most, beside slabs and rings."""
-        cached = CachedModel(self.part, rows, window, state=self.state)
+        cached = CachedModel(model, rows, window, state=state)
         feed = _feed(rows, tokens, window)
-        forward = cached.forward if tokens < CHUNK else cached.prefill
         with _Fused():
             cached.forward(_feed(rows, 1, window))  # it allocates what is kept
-            with PeakMeter([self.model]) as meter:
-                forward(feed)
+            with PeakMeter([model]) as meter:
+                (cached.forward if tokens < CHUNK else cached.prefill)(feed)
         return meter.peak_bytes
+
+    chunk = peak(1, CHUNK)
+    verified = peak(ROWS, VERIFIED)
+    more = peak(2 * ROWS, CHUNK) - peak(ROWS, CHUNK)
+    wider = peak(ROWS, 2 * VERIFIED) - verified
+    pairs = peak(1, CHUNK, 2 * CHUNK) - peak(1, CHUNK, CHUNK)
+    slots = peak(ROWS, 1, 2 * CHUNK) - peak(ROWS, 1, CHUNK)
+    return {
+        "fixed_work": chunk,
+        "column_work": ceil((peak(1, 2 * CHUNK) - chunk) / CHUNK),
+        "row_work": ceil((peak(2 * ROWS, VERIFIED) - verified) / ROWS),
+        "token_work": ceil(max(more / CHUNK, wider / VERIFIED) / ROWS),
+        "pair_work": ceil(pairs / CHUNK**2),
+        "slot_work": ceil(slots / (ROWS * CHUNK)),
+    }
 
 
 def _feed(rows: int, tokens: int, window: int) -> Feed:

@@ -3,8 +3,6 @@
 It runs no model.
 """
 
-import json
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +10,10 @@ import numpy as np
 import pandas as pd
 
 from specviz import metrics
-from specviz.generation.planned import Plan
-from specviz.generation.timeline import timeline, trace_events
+from specviz.generation.memory import Plan
+from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
-from specviz.util.files import write
 from specviz.util.text import count
-from specviz.util.validate import require_path
 
 
 @dataclass(frozen=True)
@@ -35,9 +31,8 @@ class Result:
             each lane has a record of its own: `lanes[0].trace` and `lanes[1].trace`.
         plan: how the run stays within its memory budget, or None without one.
         lanes: with lanes=2, each lane as a result of its own, for all tables, checks and charts;
-            else empty. Its prompts are the whole list. A request that came from the other lane has
-            its text so far as its prompt, and where a request was or went to the other lane, its
-            status is "elsewhere".
+            else empty. Its prompts are the whole list; those that the other lane decoded have the
+            status "elsewhere".
         meta, rounds, rows: what was run, and counts per round and per (round, row); the columns are
             those of `Trace`. With lanes=2, the rounds of both lanes by their beginnings.
         prompts, budgets: token ids of each prompt, and how many new tokens it may have.
@@ -79,19 +74,13 @@ class Result:
 
         A lane's rounds are numbered on their own. Without lanes, all is lane 0.
         """
-        return timeline([lane.spans_ms for lane in self.lanes] or [self.spans_ms])
-
-    def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write the timeline as a trace of events, which Perfetto and chrome://tracing draw.
-
-        Each lane is a thread.
-
-        Raises:
-            WriteError: the file cannot be written.
-        """
-        write(
-            require_path("path", path), json.dumps(trace_events(self.timeline), indent=1).encode()
-        )
+        parts = []
+        for lane, part in enumerate(self.lanes or (self,)):
+            rounds = np.repeat(np.arange(len(part.spans_ms)), len(PHASES))
+            columns = {"lane": lane, "round": rounds, "phase": np.resize(PHASES, len(rounds))}
+            columns |= {"start_ms": part.spans_ms[..., 0].ravel()}
+            parts.append(pd.DataFrame(columns | {"stop_ms": part.spans_ms[..., 1].ravel()}))
+        return pd.concat(parts).sort_values("start_ms", kind="stable", ignore_index=True)
 
     @property
     def elapsed_ms(self) -> float:

@@ -22,7 +22,7 @@ DRAFT_KV = ("kept", "provisional", "none", "masks")
 FALLBACKS = ("realign", "partial", "wait")
 DECISIONS = ("grouped", "realigned", "partial", "overdue")
 # How a request ended. "not_finite" and "interrupted" ended it before EOS or its budget. In the
-# record of a lane, "elsewhere" is a request that was never in it, or has left it for the other one.
+# record of a lane, "elsewhere" is a request of the other one.
 STATUSES = ("eos", "budget", "not_finite", "interrupted", "elsewhere")
 STATES = ("empty", "padding", "prompt", "accepted", "bonus", "drafted", "stale", "pending")
 EMPTY, PADDING, PROMPT, ACCEPTED, BONUS, DRAFTED, STALE, PENDING = (

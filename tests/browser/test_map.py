@@ -13,7 +13,7 @@ from browser.runs import parting, record
 from browser.stepper import LOOKS, Stepper
 from browser.test_page import PALETTE
 from specviz import metrics
-from specviz.generation.timeline import bubble_share
+from specviz.metrics import bubble_share
 from specviz.record.schema import PHASES
 
 pytestmark = pytest.mark.browser

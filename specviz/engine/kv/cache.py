@@ -301,11 +301,6 @@ class CachedModel:
         for layer, states in zip(self.cache.state_layers, snapshots, strict=True):
             layer.put_back(row, index, states)
 
-    def put(self, feed: Feed, blocks: Sequence[Tensor]) -> None:
-        """Write K/V of a feed of one row that was computed elsewhere, as `held` returned it."""
-        self._note(feed)
-        self.restore(int(feed.rows[0]), feed.slots[0], blocks)
-
     def restore(self, row: int, slots: Tensor, held: Sequence[Tensor]) -> None:
         """Write what `held` has returned to slots (n,) of a row."""
         self.cache.restore(row, slots, held)

@@ -34,6 +34,7 @@ from specviz.engine.batch import Request
 from specviz.engine.draft import Draft
 from specviz.engine.faults import FAULTS, TREE_FAULTS, Fault
 from specviz.engine.kv.layout import Layout
+from specviz.engine.prefill import prefill
 from specviz.engine.registry import plain_options
 from specviz.engine.state import State
 from specviz.engine.trees import Walk
@@ -133,7 +134,7 @@ class Strategy:
         if fresh:
             # First the place, then the K/V: prefilling writes where the layout says.
             self.align(state, fresh)
-            state.prefill(fresh)
+            prefill(state, fresh)
 
     def shorten(self, state: State, num_draft_tokens: int) -> int:
         """Return K of this round, at most `num_draft_tokens`. The batch is chosen already."""

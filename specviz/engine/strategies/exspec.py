@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from specviz.engine.batch import Request
+from specviz.engine.prefill import prefill
 from specviz.engine.state import State
 from specviz.engine.strategies.base import Strategy
 from specviz.engine.strategies.eqspec import end_at
@@ -103,7 +104,7 @@ class ExSpec(Strategy):
 
     def read_prompts(self, state: State, fresh: Sequence[int]) -> None:
         """Prefill the rows that have just entered the pool."""
-        state.prefill(fresh)
+        prefill(state, fresh)
 
     def group_lengths(self, state: State) -> dict[int, int]:
         """Return the length by which each request of the pool is grouped, by request index."""

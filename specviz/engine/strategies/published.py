@@ -22,6 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from specviz.engine.prefill import prefill
 from specviz.engine.state import State
 from specviz.engine.strategies.base import Strategy
 from specviz.engine.strategies.eqspec import EqSpec
@@ -122,7 +123,7 @@ class ExSpecWithHabits(Habits, ExSpec):
         # Unread rows only get their starts: what lies in their slots is not their own K/V.
         super().align(state, unread)
         if unread:
-            state.prefill(unread)
+            prefill(state, unread)
 
     def _unread(self, state: State) -> list[int]:
         """Return the rows to read: the new ones, and if the group is realigned, all with them."""

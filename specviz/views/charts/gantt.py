@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from specviz.generation.timeline import bubble_share, bubbles
+from specviz.metrics import bubble_share, bubbles
 from specviz.record.schema import PHASES
 from specviz.util.text import SECONDS_FROM, time_words
 from specviz.util.validate import is_finite, require_kind, require_str, short

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from specviz.costs.memory import ALWAYS
-from specviz.generation.planned import as_size
+from specviz.costs.memory import ALWAYS, as_size
 from specviz.util.text import escape, shorten
 from specviz.util.validate import (
     require_bool,

@@ -52,8 +52,8 @@ def copied_bytes(trace: Trace) -> list[int | None]:
 def waits(trace: Trace) -> list[list[int]]:
     """Return [request, first round, stop] of each span of rounds in which a request waits.
 
-    A request waits before it enters the batch, and while a pool passes it over. One that came from
-    another lane, or was never in this one, does not.
+    A request waits before it enters the batch, and while a pool passes it over. One of another lane
+    does not.
     """
     found = []
     status = trace.meta.get("status", [])
@@ -63,9 +63,6 @@ def waits(trace: Trace) -> list[list[int]]:
         after = present
         if not present.size and status[request : request + 1] != ["elsewhere"]:
             after = np.array([trace.num_rounds])
-        elif present.size and _came_along(trace, request, int(entries[0])):
-            before = before[1:]
-            after = after[1:]
         for left, entered in zip(before.tolist(), after.tolist(), strict=False):
             if entered - left > 1:
                 found.append([request, left + 1, entered])
@@ -83,8 +80,7 @@ def _signs(trace: Trace, violations: Violations) -> Array:
     for request, entries in enumerate(_by_request(trace)):
         if not entries.size:
             continue
-        enters_later = trace.rows["round"][entries[0]] > 0
-        if enters_later and not _came_along(trace, request, int(entries[0])):
+        if trace.rows["round"][entries[0]] > 0:
             signs[entries[0]] |= _BITS["refill"]
         end = _end(trace, request)
         working = entries[trace.rows["gained"][entries] > 0]
@@ -103,14 +99,6 @@ def _end(trace: Trace, request: int) -> str | None:
     if output and output[-1] in trace.meta["eos_token_ids"]:
         return "eos"
     return "budget" if len(output) >= int(trace.requests["budget"][request]) else "stopped"
-
-
-def _came_along(trace: Trace, request: int, entry: int) -> bool:
-    """Return whether a request already has new tokens when it first appears.
-
-    Then it was in another lane before.
-    """
-    return int(trace.rows["length"][entry]) > len(trace.prompt(request))
 
 
 def _by_request(trace: Trace) -> list[Array]:
