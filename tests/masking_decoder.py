@@ -4,12 +4,31 @@ It keeps one DynamicCache for the batch, pads prompts on the left, counts positi
 and drafts without a cache. Its calls of the writer are all that was added to it.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
+from conftest import make_pair
 from transformers import DynamicCache
 
 import specviz as sv
+
+PROMPTS = [[3, 14, 15, 92, 65], [35, 89], [79, 32, 38, 46, 26, 43, 38], [32, 79, 50]]
+K = 4
+
+
+def writer(**settings: Any) -> sv.TraceWriter:
+    """An empty log of a decoder of PROMPTS with the pair "llama"."""
+    given = {"vocabulary_size": 97, "num_draft_tokens": K, "budget": 64, "decoder": "masking"}
+    return sv.TraceWriter(PROMPTS, **(given | settings))
+
+
+@cache
+def logged(slip: int = 0, rounds: int = 5) -> sv.TraceWriter:
+    """A log of the decoder below."""
+    log = writer()
+    MaskingDecoder(make_pair("llama"), PROMPTS, log, K, slip).decode(rounds)
+    return log
 
 
 class MaskingDecoder:

@@ -1,4 +1,4 @@
-"""The file of a log: its schema, its reader, and what a damaged file or a crash leaves."""
+"""Logs: runs written to a `TraceWriter` call by call, and the file, its schema and its damage."""
 
 import copy
 import json
@@ -12,17 +12,92 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import debug_page
+from conftest import debug_page, decoded, make_pair
 from jsonschema import Draft202012Validator
-from test_trace_writer import K, logged, writer
+from masking_decoder import logged, writer
+from relog import relog
 
 import specviz as sv
 from specviz.cli.main import main as cli
+from specviz.generation.assemble import model_name
 from specviz.record.log import ENTRIES
 from specviz.record.missing import MISSING
+from specviz.record.trace import Trace
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "docs" / "log.schema.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
+
+
+# What a log does not hold is left out of the comparison: the pool, decisions and scores.
+NOT_IN_A_LOG = {("rounds", "decision"), ("rounds", "capacity"), ("rows", "scores")}
+RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "eqspec": ("eqspec", {}),
+    "exspec": ("exspec", {}),
+    "inplace": ("inplace", {}),
+    "masking": ("masking", {}),
+    "repadding": ("repadding", {}),
+    "column": (sv.strategy("masking", positions="column"), {}),
+    "trees": ("inplace", {"drafter": "tree"}),
+    "trees, holes": ("masking", {"drafter": "tree"}),
+    "trees, realigned": ("eqspec", {"drafter": "tree"}),
+    "selected": ("eqspec", {"selector": "tetris"}),
+    "mask": (sv.strategy("eqspec", break_invariant="mask", rows=[1], from_round=1), {}),
+    "bonus": (sv.strategy("inplace", break_invariant="bonus", rows=[1], from_round=1), {}),
+    "kv": (sv.strategy("eqspec", break_invariant="kv", rows=[1], from_round=1), {}),
+}
+
+
+def recorded(name: str) -> Trace:
+    strategy, options = RUNS[name]
+    return decoded(strategy, **options).trace
+
+
+def differing(one: Trace, other: Trace) -> list[str]:
+    """The columns in which two records differ."""
+    found = []
+    for name, table in one.tables.items():
+        for column, values in table.items():
+            if name == "pool" or (name, column) in NOT_IN_A_LOG:
+                continue
+            is_float = values.dtype == np.float32
+            if not np.array_equal(values, other.tables[name][column], equal_nan=is_float):
+                found.append(f"{name}.{column}")
+    return found
+
+
+@pytest.mark.sweep(16)
+@pytest.mark.parametrize("layout", [True, False])
+@pytest.mark.parametrize("name", RUNS)
+def test_a_log_is_the_record_that_it_was_written_from(name, layout, tmp_path):
+    """Also from its file. Without a layout, nothing says where a row would go on in the end."""
+    trace = recorded(name)
+    log = relog(trace, layout=layout)
+    again = log.trace()
+    if not layout and name == "kv":  # its first token moves with it, so `starts` alone would tell
+        return
+    assert set(differing(trace, again)) <= (set() if layout else {"rows.pending_after"})
+    for entry in np.flatnonzero(trace.rows["pending_after"] != again.rows["pending_after"]):
+        assert trace.rows["request"][entry] not in trace.rows["request"][entry + 1 :]
+    assert again.meta["missing"] == []
+    assert list(sv.check_invariants(again)) == list(sv.check_invariants(trace))
+    log.save(tmp_path / "log.jsonl")
+    # Times are written to nanoseconds, so that some float32 differ in their last digit.
+    read_again = sv.read_log(tmp_path / "log.jsonl")
+    assert all(column.endswith("_ms") for column in differing(again, read_again))
+
+
+@pytest.mark.slow
+def test_deep_check_runs_a_log_again():
+    pair = make_pair("llama")
+    names = {"target": model_name(pair.target), "draft": model_name(pair.draft)}
+    trace = relog(recorded("eqspec"), dtype="float32", **names).trace()
+    assert not sv.check_invariants(trace, deep=True, pair=pair)
+
+
+@pytest.mark.parametrize("slip", [0, 1, 2])
+def test_a_slip_in_a_decoder_shows_in_its_log(slip):
+    found = sv.check_invariants(logged(slip).trace())
+    assert {each.rule for each in found} == ({"positions", "mask", "kv"} if slip else set())
 
 
 def full() -> sv.TraceWriter:
@@ -97,12 +172,7 @@ def read(tmp_path: Path, lines: Any) -> sv.Trace:
 
 
 def same(one: sv.Trace, other: sv.Trace) -> bool:
-    for name, table in one.tables.items():
-        for column, values in table.items():
-            is_float = values.dtype == np.float32
-            if not np.array_equal(values, other.tables[name][column], equal_nan=is_float):
-                return False
-    return one.meta == other.meta
+    return one.meta == other.meta and not differing(one, other)
 
 
 @pytest.mark.parametrize("log", [logged, full])
@@ -319,11 +389,3 @@ def test_the_page_in_docs_works(tmp_path, monkeypatch):
     assert trace.output(0) == [11, 30]
     assert trace.text(11) == " def"
     assert not sv.check_invariants(trace)
-
-
-def test_num_draft_tokens_bounds_the_drafts():
-    log = writer()
-    problem = f"drafts must be 1 lists of up to {K} ints"
-    end = {"drafts": [[1] * (K + 1)], "accepted": [0], "emitted": [[1]]}
-    with pytest.raises(ValueError, match=problem):
-        log.round(sv.RoundEnd(rows=[0], requests=[0], **end))

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import make_pair
-from masking_decoder import MaskingDecoder
-from test_trace_writer import PROMPTS, K, writer
+from masking_decoder import PROMPTS, K, MaskingDecoder, writer
 from tiny_run import TRACE
 
 import specviz as sv

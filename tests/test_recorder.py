@@ -2,14 +2,13 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
-from conftest import EOS, NEW_TOKENS, decoded, generate, make_pair, make_prompts
+from conftest import EOS, decoded, generate, make_pair, make_prompts
 from torch import Tensor
 
 import specviz as sv
@@ -20,7 +19,7 @@ from specviz.engine.state import State
 from specviz.engine.strategies.eqspec import EqSpec
 from specviz.engine.timing import Stopwatch
 from specviz.record.replay import Replay
-from specviz.record.schema import COLUMNS, MODELS, PHASES
+from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 
 K, ROWS = 4, 4  # of `decoded`
@@ -40,13 +39,6 @@ def run(name: str, refill: bool, record: bool = True) -> sv.Result:
 
 def recorded(name: str, refill: bool) -> Trace:
     return run(name, refill).trace
-
-
-def entries(trace: Trace) -> Iterator[dict[str, int]]:
-    """The scalar columns of the table `rows`, entry by entry."""
-    names = [name for name, column in COLUMNS["rows"].items() if column.shape == ("N",)]
-    for values in zip(*(trace.rows[name].tolist() for name in names), strict=True):
-        yield dict(zip(names, values, strict=True))
 
 
 @pytest.mark.sweep(16)
@@ -73,45 +65,20 @@ def test_without_recording_no_forward_is_logged(name, refill, monkeypatch):
     assert events > 0
 
 
-@pytest.mark.sweep(5)
 @each_run
-def test_what_was_emitted_adds_up_to_the_result(name, refill):
+def test_a_record_holds_what_was_decoded(name, refill):
+    """The rules say more: of what was fed, moved, drafted and how likely it was."""
     trace, result = recorded(name, refill), run(name, refill)
-    outputs = {}
-    for entry, emitted in zip(entries(trace), trace.rows["emitted"].tolist(), strict=True):
-        output = outputs.setdefault(entry["request"], [])
-        assert entry["length"] == len(make_prompts()[entry["request"]]) + len(output)
-        assert emitted[entry["gained"] :] == [-1] * (len(emitted) - entry["gained"])
-        output += emitted[: entry["gained"]]
-        assert entry["finished"] == (len(output) == NEW_TOKENS or output[-1] in EOS)
-    assert [outputs[i] for i in range(len(outputs))] == result.tokens
+    assert sv.check_invariants(trace) == []
     assert [trace.output(i) for i in range(trace.num_requests)] == result.tokens
     assert [trace.prompt(i) for i in range(trace.num_requests)] == make_prompts()
-
-
-@pytest.mark.sweep(4)
-@each_run
-def test_drafts_and_probabilities_fit_together(name, refill):
-    """Ties included: after the prompt [0], whose embedding is zero, all tokens are equal."""
-    rows = recorded(name, refill).rows
-    k = 0 if name == "autoregressive" else K
-    assert rows["drafts"].shape[1] == k
-    for model in MODELS if k else ["target"]:
+    rows = trace.rows
+    assert ((rows["emitted"] >= 0).sum(1) == rows["gained"]).all()
+    for model in MODELS if trace.meta["num_draft_tokens"] else ["target"]:
         logprobs = rows[f"{model}_top_logprobs"]
         assert logprobs.shape[2] == 5
-        assert (logprobs <= 0).all()
         assert (np.diff(logprobs) <= 0).all()  # best first
         assert (np.exp(logprobs).sum(-1) <= 1 + 1e-5).all()
-    if k:
-        assert np.array_equal(rows["drafts"], rows["draft_top_ids"][:, :, 0])
-        assert np.array_equal(rows["draft_logprob"], rows["draft_top_logprobs"][:, :, 0])
-    assert (rows["target_logprob"] <= rows["target_top_logprobs"][:, :k, 0]).all()
-    for i, (accepted, gained) in enumerate(zip(rows["accepted"], rows["gained"], strict=True)):
-        assert (
-            rows["emitted"][i, :gained].tolist() == rows["target_top_ids"][i, :gained, 0].tolist()
-        )
-        agreed = rows["drafts"][i] == rows["target_top_ids"][i, :k, 0]
-        assert not gained or accepted == (k if agreed.all() else agreed.argmin())
 
 
 @each_run
@@ -131,42 +98,6 @@ def test_every_token_that_was_fed_is_recorded_once(name, refill):
     if len(models) == 2:
         expected[PHASES.index("draft"), MODELS.index("draft")] = in_rounds * (2 + K - 1)
     assert found == expected
-
-
-def moved_slots(trace: Trace) -> Counter[tuple[int, int]]:
-    """Slots that had to move, by (round, phase): once for a new start, once for a new row."""
-    moved = Counter()
-    before = {}
-    for number in range(trace.num_rounds):
-        after = {}
-        for entry in (entry for entry in entries(trace) if entry["round"] == number):
-            row, start = before.get(entry["request"], (entry["row"], entry["start"]))
-            moved[number, 0] += (entry["length"] - 1) * (
-                (row != entry["row"]) + (start != entry["start"])
-            )
-            moved[number, PHASES.index("synchronise")] += (
-                entry["length"] + entry["gained"] - 1
-            ) * (entry["start"] != entry["start_after"])
-            after[entry["request"]] = entry["row"], entry["start_after"]
-        before = after
-    return +moved
-
-
-@each_run
-def test_moves_are_those_of_the_starts_that_changed(name, refill):
-    trace = recorded(name, refill)
-    for model in range(len(MODELS) if name != "autoregressive" else 1):
-        found = Counter()
-        mine = trace.moves["model"] == model
-        for number, phase, length in zip(
-            *(trace.moves[key][mine].tolist() for key in ("round", "phase", "length")), strict=True
-        ):
-            found[number, phase] += length
-        assert found == moved_slots(trace)
-    assert any(phase == PHASES.index("synchronise") for phase in trace.moves["phase"]) == (
-        name == "eqspec"
-    )
-    assert set(trace.rows["start"].tolist()) == {0} or name == "eqspec"
 
 
 HIDDEN = (1, 3, 4)
@@ -216,26 +147,6 @@ def test_holes_are_recorded_as_ranges():
 
 
 @each_run
-def test_tables_of_a_result_have_the_columns_that_are_promised(name, refill):
-    result = run(name, refill)
-    phases = ("schedule", "draft", "verify", "accept", "sync")
-    columns = [f"{phase}_ms" for phase in phases]
-    shares = [f"{phase}_share" for phase in phases]
-    assert list(result.stages) == ["round", *columns, "total_ms", *shares]
-    assert len(result.stages) == len(result.rounds["batch"]) > 0
-    assert (result.stages[columns] > 0).all(axis=None)
-    total_ms = result.stages[columns].sum(axis=1)
-    assert result.stages["total_ms"].to_numpy() == pytest.approx(total_ms.to_numpy())
-    summary = result.summary
-    promised = "strategy tokens_per_s rounds mean_acceptance_length draft_acceptance_rate"
-    assert len(summary) == 1
-    assert set(promised.split()) <= set(summary)
-    assert summary["new_tokens"].item() == sum(map(len, result.tokens))
-    assert summary["prompts"].item() == len(result.tokens)
-    assert summary["total_s"].item() == pytest.approx(result.stages["total_ms"].sum() / 1000)
-
-
-@each_run
 def test_the_header_says_what_was_run(name, refill):
     meta = recorded(name, refill).meta
     habits = {"bonus": True, "shrink_to_budget": False, "as_published": False}
@@ -258,39 +169,21 @@ def test_token_texts_are_kept_for_the_tokens_that_occur(embedded):
     assert "".join(trace.text(token) for token in trace.prompt(0)[1:]) == "def f(x):\n"
 
 
-def test_a_stopwatch_does_not_count_what_the_consumer_does(monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-
-    run = make_run(make_pair("llama"), make_prompts()[:1], Options(max_new_tokens=4))
-    hook = run.pair.target.register_forward_pre_hook(lambda *_: tick(1.0))
-
-    def tick(seconds: float) -> None:
-        clock[0] += seconds
-
-    for _ in run.events():
-        tick(100.0)
-    hook.remove()
-    spent = run.stopwatch.milliseconds()
-    assert spent.dtype == np.float32
-    assert (spent[:, 2] == 1000).all(), "one forward of the target verifies"
-    assert (spent[:, [1, 3, 4]] == 0).all()
-
-
-def test_what_other_programs_take_counts_in_a_record_but_not_in_the_choice_of_k(monkeypatch):
-    passed = [0.0]
-    computed = [0.0]
+def test_a_stopwatch_tells_the_time_that_passed_and_the_time_that_was_computed(monkeypatch):
+    """Whole rounds alone. What other programs take counts in a record, not in the choice of K."""
+    passed, computed = [0.0], [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: passed[0])
     monkeypatch.setattr(time, "thread_time", lambda: computed[0])
-
     stopwatch = Stopwatch(torch.device("cpu"))
-    for event in range(5):
+    for phase in range(7):
         begin = stopwatch.mark()
         computed[0] += 0.001
-        passed[0] += 0.001 + (0.050 if event == 2 else 0.0)
+        passed[0] += 0.001 + (0.050 if phase == 2 else 0.0)
         stopwatch.add(begin)
+        passed[0] += 100.0  # of the consumer
     assert stopwatch.latest() == [pytest.approx([1, 1, 1, 1, 1])]
-    np.testing.assert_allclose(stopwatch.milliseconds(), [[1, 1, 51, 1, 1]], rtol=1e-5)
+    assert stopwatch.milliseconds().dtype == np.float32
+    np.testing.assert_allclose(stopwatch.milliseconds(), [[1, 1, 51, 1, 1]], rtol=1e-4)
 
 
 def test_a_record_is_small(tmp_path):

@@ -222,14 +222,6 @@ class Recorder:
         self._held, self._log = {}, []
         return found
 
-    def gained(self) -> Counter[int]:
-        """Return how many tokens each request has gained in the complete rounds, by its index."""
-        counts: Counter[int] = Counter()
-        for ended in self.builder.rounds:
-            for request, gained in zip(ended.rows["request"], ended.rows["gained"], strict=True):
-                counts[int(request)] += int(gained)
-        return counts
-
     def written(self, run: Run) -> dict[int, list[int]]:
         """Return the new tokens of each request so far, by its index.
 
@@ -241,7 +233,10 @@ class Recorder:
         texts |= {row.request.index: row.output for row in run.state.batch.live}
         texts |= self.outputs
         # A live row may hold tokens of a round that failed later.
-        counts = self.gained()
+        counts: Counter[int] = Counter()
+        for ended in self.builder.rounds:
+            for request, gained in zip(ended.rows["request"], ended.rows["gained"], strict=True):
+                counts[int(request)] += int(gained)
         return {index: tokens[: counts[index]] for index, tokens in texts.items()}
 
     def facts(self, milliseconds: Array) -> Table:

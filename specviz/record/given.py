@@ -111,57 +111,50 @@ def lists(name: str, value: object, rows: int, width: int, fill: float, most: in
         raise ValueError(f"{problem}; pass one list for each row")
     found = []
     for i, each in enumerate(given):
-        if is_float and isinstance(each, _LISTS):
-            each = [np.nan if x is None else -np.inf if x == "-inf" else x for x in each]
-        row = array(f"{name}[{i}]", each, f"a list of up to {width} {noun}", "iuf"[: 2 + is_float])
-        if row.ndim != 1 or (row[width:] != fill).any():
+        what = f"a list of up to {width} {noun}"
+        row = _floats(each) if is_float else array(f"{name}[{i}]", each, what)
+        if row is None or row.ndim != 1 or (row[width:] != fill).any():
             raise ValueError(f"{problem}; {name}[{i}] is {short(each)}")
         found.append(row[:width])
     padded = np.full((rows, max((row.size for row in found), default=0)), fill)
     for i, row in enumerate(found):
         padded[i, : row.size] = row
-    if not is_float:
-        return limited(name, padded, -1, most)
-    over = padded[padded > MAX_LOGPROB]
+    return _checked_logprobs(name, padded) if is_float else limited(name, padded, -1, most)
+
+
+def candidates(name: str, value: Any, shape: tuple[int, int], most: int) -> tuple[Array, Array]:
+    """Return ids and log-probabilities of leading candidates, (b, w, k) with w up to `shape[1]`."""
+    what = f"(ids, logprobs), both of the shape {(*shape, 'candidates')}"
+    problem = f"{name} must be {what}, got {short(value)}; pass as many candidates in each column"
+    if not isinstance(value, _LISTS) or len(value) != 2:
+        raise ValueError(problem)
+    ids, logprobs = array(f"{name}[0]", value[0], what), _floats(plain(value[1]))
+    if logprobs is None or ids.shape != logprobs.shape or len(ids) != shape[0]:
+        raise ValueError(problem)
+    if not ids.size:
+        ids, logprobs = (each.reshape(shape[0], 0, 0) for each in (ids, logprobs))
+    if ids.ndim != 3 or ids.shape[1] > shape[1]:
+        raise ValueError(problem)
+    limited(f"{name}[0]", ids, -1, most)
+    return ids, _checked_logprobs(f"{name}[1]", logprobs)
+
+
+def _floats(values: Any) -> Array | None:
+    """Return numbers as float64; None stands for NaN, "-inf" for minus infinity."""
+    try:
+        return np.array(values, np.float64)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _checked_logprobs(name: str, values: Array) -> Array:
+    over = values[values > MAX_LOGPROB]
     if over.size:
         raise ValueError(
             f"{name} must hold log-probabilities <= 0, got {over[0]:.4g}; "
             "pass the logarithms of softmax outputs"
         )
-    return padded
-
-
-def candidates(name: str, value: Any, shape: tuple[int, int], most: int) -> tuple[Array, Array]:
-    """Return ids and log-probabilities of leading candidates, (b, w, k) with w up to `shape[1]`."""
-    if not isinstance(value, _LISTS) or len(value) != 2:
-        raise ValueError(
-            f"{name} must be (ids, logprobs), got {short(value)}; "
-            f"pass two arrays of shape (rows, {shape[1]}, candidates)"
-        )
-    found, sizes = [], []
-    for part, fill in enumerate((-1, float("nan"))):
-        place = f"{name}[{part}]"
-        try:
-            parts = [[list(column) for column in row] for row in plain(value[part])]
-        except TypeError:
-            parts = []
-        widths = {len(row) for row in parts} or {0}
-        counts = {len(column) for row in parts for column in row} or {0}
-        if len(parts) != shape[0] or len(counts) > 1 or max(widths) > shape[1]:
-            raise ValueError(
-                f"{place} must have the shape {(*shape, 'candidates')}, got {short(value[part])}; "
-                "pass as many candidates in each column"
-            )
-        sizes.append((max(widths), *counts))
-        flat = [[each for column in row for each in column] for row in parts]
-        values = lists(place, flat, shape[0], sizes[-1][0] * sizes[-1][1], fill, most)
-        found.append(values.reshape(shape[0], *sizes[-1]))
-    if sizes[0] != sizes[1]:
-        raise ValueError(
-            f"{name} must have a log-probability for each id, got {sizes[0]} (columns, candidates) "
-            f"of ids and {sizes[1]} of log-probabilities; pass both of each candidate"
-        )
-    return found[0], found[1]
+    return values
 
 
 def rectangle(name: str, value: object) -> Array:

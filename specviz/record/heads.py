@@ -3,9 +3,6 @@
 A draft head reads a token and a feature of the token before it: the hidden states of the target.
 Those of committed tokens are known. Behind the pending token there are none, so a head reads its
 own output in their place, or entries that stand for tokens which are not known yet.
-
-Contract: `feature_reads` takes a Trace and says this of each entry of the table `feeds`. Not known
-here: what a head computes.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,10 @@
 """The index of a record: where the entries of each round, phase, forward, row and request are.
 
-Contract: `RecordIndex` takes the tables of a validated record and reads numbers alone. Each of its
-parts is computed on first use and then kept, so that all readers of a record share one index,
-`trace.index`. Not known here: files, models, and whether the decoding itself was right.
+Each part of a `RecordIndex` is computed on first use and then kept, so that all readers of a record
+share one index, `trace.index`.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
@@ -202,15 +202,12 @@ class RecordIndex:
         feeds = _by_step(self._feeds)
         moves = _by_step(self._tables["moves"])
         nothing = np.zeros(0, np.int64)
-        steps = []
-        for key in sorted(feeds.keys() | moves.keys()):
-            stage, model, _ = key
-            steps.append(Step(stage, model, moves.get(key, nothing), feeds.get(key, nothing)))
-        return steps
+        keys = sorted(feeds.keys() | moves.keys())
+        return [Step(*k[:2], moves.get(k, nothing), feeds.get(k, nothing)) for k in keys]
 
     def steps_of(self, stage: int) -> list[Step]:
         """Return the steps of a stage."""
-        first, stop = np.searchsorted(self._step_stages, (stage, stage + 1))
+        first, stop = (bisect_left(self.steps, at, key=_stage_of) for at in (stage, stage + 1))
         return self.steps[first:stop]
 
     def visible(self, feeds: Array) -> Array:
@@ -240,9 +237,9 @@ class RecordIndex:
     def _rows_by_request(self) -> Groups:
         return Groups(_pair(self._rows["round"], self._rows["request"]))
 
-    @cached_property
-    def _step_stages(self) -> Array:
-        return np.array([step.stage for step in self.steps], np.int64)
+
+def _stage_of(step: Step) -> int:
+    return step.stage
 
 
 def joined_ranges(first: Array, counts: Array) -> Array:
@@ -263,10 +260,7 @@ def _by_step(table: Table) -> dict[tuple[int, int, int], Array]:
     keys = np.stack([stages, table["model"], table["step"]], axis=1)[order]  # (N, 3)
     firsts = np.flatnonzero((np.diff(keys, axis=0, prepend=-1) != 0).any(1))
     parts = np.split(order, firsts[1:])  # one empty part for an empty table, which has no key
-    names = keys[firsts].tolist()
-    return {
-        (stage, model, step): part for (stage, model, step), part in zip(names, parts, strict=False)
-    }
+    return dict(zip(map(tuple, keys[firsts].tolist()), parts, strict=False))
 
 
 def _pair(high: Array, low: Array) -> Array:

@@ -44,7 +44,6 @@ ENTRIES["header"] = {"version": True, **dict.fromkeys(ABOUT, False)}
 ENTRIES["header"] |= {
     name: needed for name, needed in _names(TraceWriter).items() if name not in _NOT_IN_A_HEADER
 }
-del ENTRIES["forward"]["valid"]  # a file leaves padding out
 
 
 def read_log(path: str | os.PathLike[str]) -> Trace:

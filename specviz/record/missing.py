@@ -1,8 +1,7 @@
 """What a record does not hold, by name: of another engine's run, much may be unknown.
 
-Contract: a record lists the names in its header, under "missing"; a record without that entry lacks
-nothing. What is missing stands in the tables as the value that `Trace` gives for it, and no reader
-may take that value for a measurement. Not known here: tables, rules and pictures.
+A record lists the names in its header, under "missing"; one without that entry lacks nothing. What
+stands in the tables in place of what is missing is no measurement.
 """
 
 from collections.abc import Mapping

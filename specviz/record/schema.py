@@ -1,8 +1,5 @@
 """The tables of a record, column by column, and the names of the codes in them.
 
-Contract: names, dtypes and shapes. Not known here: files, models, and how a record is checked,
-which is in `validation`.
-
 Letters in shapes: R requests, N entries of a table, K draft tokens a round, k and j recorded
 candidates of the target and the draft.
 """
@@ -52,9 +49,6 @@ class Column:
 
     dtype: str
     shape: tuple[str, ...] = ("N",)
-
-    def __post_init__(self) -> None:
-        np.dtype(self.dtype)
 
 
 def _columns(

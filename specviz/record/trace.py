@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_safetensors
 
 from specviz.record.check import validated
-from specviz.record.chrome import events_of_record, write_events
+from specviz.record.chrome import to_events
 from specviz.record.index import RecordIndex
 from specviz.record.schema import COLUMNS, Array, Table, TraceError, named
 from specviz.record.trees import chain_columns, same_values
@@ -175,7 +175,8 @@ class Trace:
             ValueError: the record has no times, or `path` cannot be a path.
             WriteError: the file cannot be written.
         """
-        write_events(path, events_of_record(self.meta, self.tables))
+        events = to_events(self.meta, self.tables)
+        write(path, json.dumps(events, indent=1).encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "Trace":

@@ -183,7 +183,6 @@ class TraceWriter:
         positions: Any = None,
         slots: Any = None,
         visible: Any = None,
-        valid: Any = None,
         nodes: Any = None,
         phase: str | None = None,
     ) -> None:
@@ -206,7 +205,6 @@ class TraceWriter:
                 of that shape, or for each query its (start, stop) range of slots, or a list of
                 such ranges. A mask (b, T) names the slots that a row may see, which the model makes
                 causal itself.
-            valid: bool (b, q), False for padding; None for all tokens with an index >= 0.
             nodes: (b, q), for trees: 1 + the number of the draft that a token is, else 0.
             phase: "schedule" for a prefill, "draft" or "verify". None: a forward that stops before
                 every row's pending token, the last one of n, is a prefill.
@@ -224,9 +222,6 @@ class TraceWriter:
             "request": given.ints("requests", requests, shape[:1], 0, last, "tokens"),
         }
         picked = index >= 0
-        if valid is not None:
-            flags = given.bools("valid", valid, shape[:1] if packed else shape)
-            picked = _two_dimensional(flags)
         columns = {name: np.repeat(of, picked.sum(axis=1)) for name, of in of_rows.items()}
         columns["token"] = given.limited("tokens", fed[picked], 0, self._vocabulary_size - 1)
         columns["index"] = given.limited("indices", index[picked], 0)
@@ -358,6 +353,8 @@ class TraceWriter:
         if not builder.rounds:
             raise ValueError("rounds must have ended, got none; call round(...) after each round")
         missing = builder.missing(header["drafter"]) | set(header["missing"])
+        if "kv_bytes_per_slot" not in header:
+            missing.add("kv_bytes")
         about: dict[str, Any] = {
             "draft": None,
             "sampling": None,
