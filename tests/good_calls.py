@@ -281,7 +281,7 @@ def _views() -> dict[str, Good]:
 def _options() -> dict[str, Good]:
     """The options of each strategy, drafter and selector."""
     flags = (
-        "refill", "bonus", "shrink_to_budget", "as_published", "drop_cache", "sort_prompts",
+        "refill", "sort_prompts",
         "skip_unpadding", "ones_mask", "draft_bonus", "reread",
     )  # fmt: skip
     fits = {

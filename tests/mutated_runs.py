@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+import published
 from conftest import make_pair, make_prompts
 
 import specviz as sv
@@ -65,7 +66,7 @@ def record(kind: str) -> Trace:
     result = sv.generate(
         make_pair("llama"),
         [prompts[i] for i in (4, 1, 2, 0, 5)],  # 12, 2, 7, 1 and 3 tokens
-        strategy=sv.strategy(name, **options),
+        strategy=published.strategy(name, **options),
         record=True,
         progress=False,
         **usual | run,

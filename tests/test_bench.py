@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pandas as pd
+import published
 import pytest
 import torch
 from bench_rows import row
@@ -163,7 +164,11 @@ def test_the_standard_grids_hold_every_strategy_that_promises_the_text() -> None
             "exspec:window=8,fallback=wait",
             {"window": 8, "fallback": "wait"},
         ),
-        ("eqspec:as_published=true", "eqspec:as_published=true", {"refill": False, "bonus": False}),
+        (
+            published.EqSpecAsPublished(),
+            "eqspec:as_published=true",
+            {"refill": False, "bonus": False},
+        ),
         ("hf_assisted:confidence=0", "hf_assisted:confidence=0", {"confidence": 0}),
         (sv.strategy("exspec", window=8), "exspec:window=8", {"window": 8}),
         (HfGenerate(), "hf_generate", {}),
@@ -354,7 +359,7 @@ def test_what_generate_is_asked(work: SharedWork, monkeypatch: pytest.MonkeyPatc
         return result
 
     monkeypatch.setattr(measuring, "generate_stepwise", watched)
-    assert measure(work, cell_of("eqspec:as_published=true"))["failure"] == ""
+    assert measure(work, cell_of(published.EqSpecAsPublished()))["failure"] == ""
     assert set(kept) == {False}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import published
 import pytest
 import torch
 from conftest import CLASSES, make_pair, make_prompts
@@ -105,9 +106,9 @@ def test_prompts_of_one_token_and_short_budgets(strategy: str, chains: list[int]
 
 
 def test_a_strategy_may_shorten_a_round(chains: list[int]) -> None:
-    published = sv.strategy("eqspec", as_published=True)
+    strategy = published.strategy("eqspec", as_published=True)
     pair = make_pair("llama")
-    options = RUN | {"strategy": published, "num_draft_tokens": 4, "batch_size": 2}
+    options = RUN | {"strategy": strategy, "num_draft_tokens": 4, "batch_size": 2}
     expected = sv.generate(pair, make_prompts()[:3], **options)
     found = sv.generate(pair, make_prompts()[:3], compile=True, **options)
     assert found.tokens == expected.tokens

@@ -12,6 +12,7 @@ from operator import mul
 from typing import Any
 
 import numpy as np
+import published
 import pytest
 import torch
 from conftest import generate_one_by_one, in_turn, make_pair, make_prompts
@@ -201,7 +202,7 @@ def test_under_rejection_the_distribution_stays(bonus: bool) -> None:
     Odds of a false failure: 1e-6 over seeds.
     """
     params = sv.SamplingParams(1.3)
-    strategy = sv.strategy("eqspec", bonus=bonus)
+    strategy = published.strategy("eqspec", bonus=bonus)
     options: dict[str, Any] = {
         "strategy": strategy,
         "batch_size": 1000,
@@ -290,7 +291,7 @@ def test_learn_is_called_under_decode_too() -> None:
     [
         "eqspec",
         pytest.param(
-            sv.strategy("exspec", window=6, as_published=True),
+            published.strategy("exspec", window=6, as_published=True),
             id="as published",
             marks=pytest.mark.slow,
         ),

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import published
 import pytest
 import torch
 from conftest import EOS, make_pair, make_prompts
@@ -228,7 +229,7 @@ def test_a_fault_in_all_rows_from_the_start_is_named_in_all(kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["eqspec", "rollback", "inplace"])
 def test_a_wrong_bonus_shows_in_sampled_runs_too(name: str) -> None:
-    chosen = sv.strategy(name, break_invariant="bonus", rows=[1], from_round=2)
+    chosen = published.strategy(name, break_invariant="bonus", rows=[1], from_round=2)
     found = sv.check_invariants(decode(chosen, sampling=sv.SamplingParams(0.8)))
     assert {(violation.rule, violation.row) for violation in found} == {("bonus", 1)}
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
+import published
 import pytest
 import torch
 from conftest import check_refusal, generate, make_pair, make_prompts
@@ -112,7 +113,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "tetris": {"selector": sv.selector("tetris", extra=2, max_wait=2)},
     "no draft K/V": {"levers": sv.Levers(prefill_tokens=9, keep_draft=False)},
     "static": {"strategy": sv.strategy("eqspec", refill=False)},
-    "published": {"strategy": sv.strategy("exspec", window=8, drop_cache=True)},
+    "published": {"strategy": published.strategy("exspec", window=8, drop_cache=True)},
     "sorted": {"strategy": sv.strategy("exspec", window=8, sort_prompts=True, fallback="wait")},
     "auto": {"num_draft_tokens": "auto"},
     "two rows": {"batch_size": 2},

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import published
 import pytest
 import torch
 from conftest import make_pair, make_prompts
@@ -12,6 +13,7 @@ from mutated_runs import Cycling
 
 import specviz as sv
 from specviz.checks.draws import Chosen, Draws
+from specviz.engine.sampling import Places
 
 MODELS = ("llama", "llama", "qwen3", "gpt2", "glm4")
 DTYPES = (torch.float32, torch.float32, torch.float64, torch.bfloat16)
@@ -29,7 +31,7 @@ def strategy(pick: Random, batch_size: int) -> Any:
         fallback = pick.choice(["realign", "partial", "wait"])
         habits = pick.choice([{}, {}, {"as_published": True}, {"group_by": "padded"}])
         options = {"window": batch_size + pick.randint(0, 4), "sort_prompts": pick.random() < 0.3}
-        return sv.strategy(
+        return published.strategy(
             name, fallback=fallback, max_wait=pick.randint(1, 4), **options, **habits
         )
     options = {"refill": pick.random() < 0.7}
@@ -40,7 +42,7 @@ def strategy(pick: Random, batch_size: int) -> Any:
         options |= pick.choice([{}, {"bonus": False}, {"shrink_to_budget": True}])
         if pick.random() < 0.2:
             options["as_published"] = True
-    return sv.strategy(name, **options)
+    return published.strategy(name, **options)
 
 
 def selector(pick: Random, coupling: str | None) -> Any:
@@ -120,7 +122,8 @@ def refuted(sampling: sv.SamplingParams, logits: torch.Tensor, shift: int) -> np
     """Which choices among logits (m, V) are refuted if the tokens are `shift` further on."""
     m, size = logits.shape
     requests, indices = [0] * m, list(range(m))
-    tokens = sampling.chooser(1).draft(logits, requests, indices)
+    places = Places(torch.tensor(requests), torch.tensor(indices))
+    tokens = sampling.chooser(1).draft(logits, places)
     top = logits.log_softmax(-1).topk(5, -1)
     settings = {"temperature": sampling.temperature, "coupling": "gumbel"}
     settings |= {"top_k": sampling.top_k, "top_p": sampling.top_p}

@@ -4,6 +4,7 @@ import copy
 import functools
 import math
 
+import published
 import pytest
 import torch
 from conftest import EOS, VOCABULARY, generate, make_pair, make_prompts
@@ -145,8 +146,8 @@ def test_a_row_ends_at_non_finite_target_logits(name, kind):
         {"strategy": sv.strategy("eqspec", refill=False)},
         {"deterministic": True},
         {"drafter": "lookup"},
-        {"strategy": sv.strategy("eqspec", as_published=True)},
-        {"strategy": sv.strategy("exspec", as_published=True)},
+        {"strategy": published.strategy("eqspec", as_published=True)},
+        {"strategy": published.strategy("exspec", as_published=True)},
     ],
 )
 def test_static_batches_fixed_shapes_and_other_drafters(options):

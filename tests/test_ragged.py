@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
+import published
 import pytest
 import torch
 from conftest import (
@@ -290,8 +291,8 @@ def test_no_row_waits_longer_than_it_may(embedded: sv.Pair) -> None:
     [
         {"num_draft_tokens": "auto"},
         {"deterministic": True},
-        {"strategy": sv.strategy("eqspec", bonus=False, shrink_to_budget=True)},
-        {"strategy": sv.strategy("exspec", as_published=True)},
+        {"strategy": published.strategy("eqspec", bonus=False, shrink_to_budget=True)},
+        {"strategy": published.strategy("exspec", as_published=True)},
         {"levers": sv.Levers(keep_draft=False)},
     ],
 )
@@ -307,7 +308,7 @@ def test_selectors_work_with_every_option(options: dict[str, Any]) -> None:
 def test_without_the_bonus_a_row_gains_what_it_verifies() -> None:
     """Not K tokens of a row that verifies fewer than K drafts."""
     trace = generate(
-        make_pair("llama"), make_prompts(), strategy=sv.strategy("eqspec", bonus=False),
+        make_pair("llama"), make_prompts(), strategy=published.strategy("eqspec", bonus=False),
         selector=AtRandom(), num_draft_tokens=4, batch_size=4, max_new_tokens=NEW_TOKENS,
         record=True,
     ).trace  # fmt: skip

@@ -13,8 +13,6 @@ from torch import Tensor
 
 import specviz as sv
 from specviz.engine.kv.layout import Layout
-from specviz.engine.options import Options
-from specviz.engine.run import make_run
 from specviz.engine.state import State
 from specviz.engine.strategies.eqspec import EqSpec
 from specviz.engine.timing import Stopwatch
@@ -149,8 +147,7 @@ def test_holes_are_recorded_as_ranges():
 @each_run
 def test_the_header_says_what_was_run(name, refill):
     meta = recorded(name, refill).meta
-    habits = {"bonus": True, "shrink_to_budget": False, "as_published": False}
-    options = {"refill": refill} | (habits if name == "eqspec" else {})
+    options = {"refill": refill}
     assert (meta["strategy"], meta["strategy_options"], meta["valid"]) == (name, options, True)
     assert (meta["keep_draft"], meta["num_draft_tokens_chosen"]) == (True, "fixed")
     drafting = name != "autoregressive"

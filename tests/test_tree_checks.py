@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import published
 import pytest
 from conftest import in_turn, make_pair, make_prompts
 from mutations import edited
@@ -271,6 +272,8 @@ def test_a_draft_that_was_not_proposed_is_judged_alike_whatever_the_most_drafts(
 
 @pytest.mark.parametrize("habit", ["shrink_to_budget", "as_published"])
 def test_small_budgets_shorten_trees_without_a_finding(habit: str) -> None:
-    trace = short(sv.drafter("tree", width=3), 6, strategy=sv.strategy("eqspec", **{habit: True}))
+    trace = short(
+        sv.drafter("tree", width=3), 6, strategy=published.strategy("eqspec", **{habit: True})
+    )
     assert len(set(trace.rows["drafted"].tolist())) > 2
     assert sv.check_invariants(trace) == []

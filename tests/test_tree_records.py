@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import published
 import pytest
 import torch
 from conftest import decoded, generate, in_turn, make_pair, make_prompts
@@ -19,7 +20,7 @@ STRATEGIES = ["inplace", "eqspec", "exspec", "masking", "rollback"]
 
 OTHERS = (
     sv.strategy("repadding", ones_mask=False, draft_bonus=False),
-    sv.strategy("eqspec", bonus=False, refill=False),
+    published.strategy("eqspec", bonus=False, refill=False),
 )
 
 

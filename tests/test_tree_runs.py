@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import published
 import pytest
 import torch
 from conftest import (
@@ -125,8 +126,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"num_draft_tokens": "auto"},
     {"num_draft_tokens": 1},
     {"num_draft_tokens": 2, "strategy": "masking"},
-    {"strategy": sv.strategy("eqspec", as_published=True)},
-    {"strategy": sv.strategy("exspec", as_published=True)},
+    {"strategy": published.strategy("eqspec", as_published=True)},
+    {"strategy": published.strategy("exspec", as_published=True)},
     {"strategy": sv.strategy("repadding", ones_mask=False, draft_bonus=False)},
     {"selector": "tetris", "num_draft_tokens": 3},
     {"selector": sv.selector("threshold", at_least=0.05)},

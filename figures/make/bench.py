@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from measure import RUNS, Measured, command
+from published import EqSpecAsPublished, ExSpecAsPublished
 
 import specviz as sv
 from specviz.bench import Grid, PairSource, ShapePair, StoredPair, run_bench, standard
@@ -15,6 +16,8 @@ MODES = ("autoregressive", "inplace", "eqspec")
 TETRIS = "inplace:selector=tetris+extra="
 GRAPHS = "graphs=true,compile=true"
 EMBEDDED = StoredPair()
+PUBLISHED = (EqSpecAsPublished(), ExSpecAsPublished())
+LONG: dict[str, Any] = {"max_new_tokens": (64, 128), "repetitions": 2}
 
 
 def bench(
@@ -39,7 +42,7 @@ def heads(**options: Any) -> Grid:
 
 TABLES: dict[str, dict[str, Any]] = {
     "bench": {
-        "grid": standard(max_new_tokens=(64, 128), repetitions=2),
+        "grid": [*standard(**LONG), Grid(PUBLISHED, **LONG)],
         "limit": 64,
         "turns": 60,
     },

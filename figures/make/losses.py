@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
+import published
 from measure import Measured, command, measured_on, repeated, speed
 
 import specviz as sv
@@ -77,7 +78,7 @@ def options(name: str, loss: dict[str, Any], batch_size: int) -> dict[str, Any]:
     """Return the options of `generate` for a strategy with a loss."""
     given = {"window": max(WINDOW, batch_size)} if name == "exspec" else {}
     levers = sv.Levers(**loss) if "keep_draft" in loss else None
-    strategy = sv.strategy(name, **given, **({} if levers else loss))
+    strategy = published.strategy(name, **given, **({} if levers else loss))
     return {"strategy": strategy, "levers": levers, "batch_size": batch_size}
 
 

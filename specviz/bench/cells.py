@@ -28,9 +28,7 @@ STANDARD = (
     "rollback",
     "masking",
     "eqspec",
-    "eqspec:as_published=true",
     "exspec",
-    "exspec:as_published=true",
     "inplace",
     "inplace:compile=true",
 )

@@ -119,7 +119,7 @@ def generate(
         seed: of all random numbers, any int >= 0. Greedy decoding draws none, unless its drafter
             does. A prompt's text depends on the seed and its place in the list, not on the batch
             size or the other prompts. An exception is coupling="rejection" where the other rows
-            influence how a round goes (rollback, shrink_to_budget): the sample then differs, its
+            influence how a round goes (rollback): the sample then differs, its
             distribution does not.
         record: keep every step as `result.trace`, or those of each lane.
         progress: show a bar over prompts with tokens/s and mean acceptance length.

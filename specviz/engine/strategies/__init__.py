@@ -10,9 +10,10 @@ import pandas as pd
 from specviz.engine.registry import changed, make
 from specviz.engine.strategies.autoregressive import Autoregressive
 from specviz.engine.strategies.base import Strategy
+from specviz.engine.strategies.eqspec import EqSpec
+from specviz.engine.strategies.exspec import ExSpec
 from specviz.engine.strategies.inplace import InPlace
 from specviz.engine.strategies.masking import Masking
-from specviz.engine.strategies.published import EqSpecWithHabits, ExSpecWithHabits
 from specviz.engine.strategies.repadding import Repadding
 from specviz.engine.strategies.rollback import Rollback
 from specviz.record.schema import FALLBACKS
@@ -22,9 +23,8 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "rollback": Rollback,
     "masking": Masking,
     "repadding": Repadding,
-    # `EqSpec` and `ExSpec`, with the habits of the paper's public code as options.
-    "eqspec": EqSpecWithHabits,
-    "exspec": ExSpecWithHabits,
+    "eqspec": EqSpec,
+    "exspec": ExSpec,
     "inplace": InPlace,
 }
 # Where the defaults alone do not show what a strategy does: the options to show it with.

@@ -16,10 +16,7 @@ from specviz.engine.strategies.base import Strategy
 
 @dataclass(frozen=True)
 class EqSpec(Strategy):
-    """Unpad, append, repad: correct, but it moves K/V. `refill=False` is the paper's static batch.
-
-    The options of the paper's public code are in `published.py`.
-    """
+    """Unpad, append, repad: correct, but it moves K/V. `refill=False`: the paper's static batch."""
 
     name: ClassVar[str] = "eqspec"
     valid: ClassVar[bool] = True

@@ -25,8 +25,6 @@ from specviz.util.validate import require_bool, require_choice, require_int
 class ExSpec(Strategy):
     """A pool of `window` rows.
 
-    The options of the paper's public code are in `published.py`.
-
     Attributes:
         window: rows of the pool, at least the batch size.
         fallback: what a round does when no batch of equal length can be formed. "realign" takes

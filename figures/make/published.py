@@ -1,7 +1,7 @@
 """EQSPEC and EXSPEC with the habits of the paper's public code: eBay/spec_dec at 96e1d12.
 
-Each habit costs time and changes no text. Each is an option, so that `figures/make/losses.py` can
-measure it alone, and `as_published=True` sets all habits of a strategy. They are:
+Each habit costs time and changes no text. Each is an option, so that `losses.py` can measure it
+alone, and `as_published=True` sets all habits of a strategy. They are:
 
 - refill=False (EQSPEC): a finished row stays in the batch until the whole batch has finished.
 - bonus=False: after a full acceptance the target's next token, verified and right, is dropped.
@@ -13,21 +13,18 @@ measure it alone, and `as_published=True` sets all habits of a strategy. They ar
   realigned and contains such a row loses all its K/V and reads all its rows again.
 - group_by="padded" (EXSPEC): groups are rows that end in one column as they lie, padding
   included, instead of rows of equal length.
-
-The rest of the engine knows none of this. The classes below override the methods that `Strategy`
-and `ExSpec` have anyway.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import specviz as sv
 from specviz.engine.prefill import prefill
 from specviz.engine.state import State
 from specviz.engine.strategies.base import Strategy
 from specviz.engine.strategies.eqspec import EqSpec
 from specviz.engine.strategies.exspec import ExSpec
-from specviz.util.validate import require_bool, require_choice
 
 
 @dataclass(frozen=True)
@@ -47,12 +44,9 @@ class Habits(Strategy):
     published: ClassVar[Mapping[str, object]] = {}
 
     def __post_init__(self) -> None:
-        require_bool("as_published", self.as_published)
         if self.as_published:
             for name, value in self.published.items():
                 object.__setattr__(self, name, value)
-        require_bool("bonus", self.bonus)
-        require_bool("shrink_to_budget", self.shrink_to_budget)
         super().__post_init__()
 
     @property
@@ -72,7 +66,7 @@ class Habits(Strategy):
 
 @dataclass(frozen=True)
 class EqSpecWithHabits(Habits, EqSpec):
-    """`EqSpec`, the registered "eqspec"; without a habit it is `EqSpec` itself."""
+    """`EqSpec`; without a habit it is that itself."""
 
     capturable: ClassVar[bool] = True
     published: ClassVar[Mapping[str, object]] = {
@@ -84,7 +78,7 @@ class EqSpecWithHabits(Habits, EqSpec):
 
 @dataclass(frozen=True)
 class ExSpecWithHabits(Habits, ExSpec):
-    """`ExSpec`, the registered "exspec"; without a habit it is `ExSpec` itself."""
+    """`ExSpec`; without a habit it is that itself."""
 
     drop_cache: bool = False
     group_by: str = "length"
@@ -96,11 +90,6 @@ class ExSpecWithHabits(Habits, ExSpec):
         "drop_cache": True,
         "group_by": "padded",
     }
-
-    def __post_init__(self) -> None:
-        require_bool("drop_cache", self.drop_cache)
-        require_choice("group_by", self.group_by, ("length", "padded"))
-        super().__post_init__()
 
     def slots(self, longest: int, budget: int, max_draft_tokens: int) -> int:
         slots = super().slots(longest, budget, max_draft_tokens)
@@ -134,3 +123,36 @@ class ExSpecWithHabits(Habits, ExSpec):
                 new.append(i)
         realigned = self.decisions[state.decision] == "realigned"
         return list(range(len(state.batch))) if new and realigned else new
+
+
+@dataclass(frozen=True)
+class EqSpecAsPublished(EqSpecWithHabits):
+    """EQSPEC with all its habits, under the name that tables of speeds have for it."""
+
+    as_published: bool = True
+    refill: bool = False
+    bonus: bool = False
+    shrink_to_budget: bool = True
+
+    name: ClassVar[str] = "eqspec:as_published=true"
+    capturable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class ExSpecAsPublished(ExSpecWithHabits):
+    """EXSPEC, likewise."""
+
+    as_published: bool = True
+    bonus: bool = False
+    shrink_to_budget: bool = True
+    drop_cache: bool = True
+    group_by: str = "padded"
+
+    name: ClassVar[str] = "exspec:as_published=true"
+    capturable: ClassVar[bool] = True
+
+
+def strategy(name: str, **options: Any) -> Strategy:
+    """Return "eqspec" or "exspec" with habits, and any other strategy as it is registered."""
+    kinds: dict[str, type[Habits]] = {"eqspec": EqSpecWithHabits, "exspec": ExSpecWithHabits}
+    return kinds[name](**options) if name in kinds else sv.strategy(name, **options)
