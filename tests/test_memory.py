@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import specviz as sv
-from specviz.costs.memory import largest_batch, memory, peak_bytes
+from specviz.costs.memory import RunMemory, memory, peak_bytes
 from specviz.costs.shapes import ModelShape, named_pair
 from specviz.engine.heads import KINDS, build_head
 from specviz.engine.options import Options
@@ -228,12 +228,12 @@ def test_the_largest_batch_fits_and_one_more_does_not(how: Strategy) -> None:
         return peak_bytes(memory(target, draft, how, batch_size=batch_size, **asked))
 
     for budget in (40e9, 141e9):
-        found = largest_batch(budget, target, draft, how, **asked)
+        found = RunMemory(target, draft, how, **asked).largest_batch(budget)
         assert found > 0
         assert peak(found) <= budget
         if how.name != "exspec" or found < 100:  # its pool of 100 rows takes no more
             assert peak(found + 1) > budget
-    assert largest_batch(17e9, target, draft, how, **asked) == 0  # not even the weights
+    assert RunMemory(target, draft, how, **asked).largest_batch(17e9) == 0  # not even the weights
 
 
 def test_a_batch_that_the_strategy_refuses_has_no_memory() -> None:

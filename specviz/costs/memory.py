@@ -9,7 +9,8 @@ Not known here: models. Nothing is measured.
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import pandas as pd
@@ -38,69 +39,13 @@ class SlabUse(Protocol):
 def memory(
     target: ModelShape, draft: ModelShape | None, strategy: SlabUse, **sizes: Any
 ) -> pd.DataFrame:
-    """Return what is held, part by part; the arguments are those of `list_parts`.
+    """Return what a run holds, part by part; the arguments are those of `RunMemory`.
 
     There is one entry a part: part, when ("always", or the phase that needs it for a while), bytes.
     The peak is `peak_bytes` of this table.
     """
-    parts = list_parts(target, draft, strategy, **sizes)
+    parts = RunMemory(target, draft, strategy, **sizes).parts()
     return pd.DataFrame(parts, columns=["part", "when", "bytes"])
-
-
-def list_parts(
-    target: ModelShape,
-    draft: ModelShape | None,
-    strategy: SlabUse,
-    *,
-    dtype: str,
-    batch_size: int,
-    num_draft_tokens: int = 5,
-    prompt_tokens: int,
-    max_new_tokens: int,
-    requests: int | None = None,
-    levers: Levers | None = None,
-) -> list[Part]:
-    """Return what a run holds, as lines (part, when, bytes).
-
-    Args:
-        target, draft: draft is None where proposals need no model, and a `HeadShape` where a head
-            of the target drafts.
-        strategy: one of the engine's, from `specviz.strategy(name, **options)`.
-        dtype: of weights and K/V.
-        batch_size, num_draft_tokens: B and K.
-        prompt_tokens, max_new_tokens: of the longest prompt, and the largest budget.
-        requests: how many prompts there are; None for so many that the rows never run out.
-        levers: those of the run.
-
-    Weights, K/V and logits are exact. The workspace of a forward is computed for one layer at a
-    time with its usual intermediate values, and for rows that may all realign at once. What
-    libraries keep for themselves and the pool of captured graphs are not counted.
-
-    Raises:
-        ValueError: the strategy refuses the batch size.
-    """
-    k = num_draft_tokens if strategy.drafts else 0
-    most = MAX_ROWS if requests is None else requests
-    longest = prompt_tokens + max_new_tokens
-    rows = strategy.capacity(batch_size, most)
-    slots = strategy.slots(longest, max_new_tokens, k)
-    # Prompts that enter later end in the column where the other rows end.
-    ends_later = most > rows > 1 and getattr(strategy, "right_aligned", False)
-    run = _Run(
-        target=target,
-        draft=draft,
-        dtype=dtype,
-        batch_size=min(batch_size, rows),
-        k=k,
-        prompt_tokens=prompt_tokens,
-        longest=longest,
-        rows=rows,
-        slots=slots,
-        levers=levers or NONE,
-        refills=most > rows,
-        reach=slots - k - 1 if ends_later else prompt_tokens,
-    )
-    return run.kept() + run.temporary()
 
 
 def peak_bytes(table: pd.DataFrame) -> int:
@@ -130,55 +75,90 @@ def as_size(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def largest_batch(
-    budget_bytes: float,
-    target: ModelShape,
-    draft: ModelShape | None,
-    strategy: SlabUse,
-    **sizes: Any,
-) -> int:
-    """Return the largest B whose peak is within `budget_bytes`; 0 if not even one row fits.
-
-    The other arguments, and what is raised, are those of `list_parts`.
-    """
-
-    def exceeds(rows: int) -> bool:
-        try:
-            parts = list_parts(target, draft, strategy, batch_size=rows, **sizes)
-        except ValueError:
-            if rows == 1:
-                raise
-            return True  # the strategy refuses a batch that is larger than its pool
-        return peak_of(parts) > budget_bytes
-
-    too_many = smallest(exceeds, 0, MAX_ROWS + 1)
-    return MAX_ROWS if too_many is None else too_many - 1
-
-
 @dataclass(frozen=True)
-class _Run:
-    """A run, and the parts of its memory.
+class RunMemory:
+    """What a run needs.
+
+    Weights, K/V and logits are exact. The workspace of a forward is computed for one layer at a
+    time with its usual intermediate values, and for rows that may all realign at once. What
+    libraries keep for themselves and the pool of captured graphs are not counted.
 
     Attributes:
-        batch_size, k: B and K; K is 0 where nothing is drafted.
-        longest: tokens of the longest request, with its prompt.
-        rows, slots: of the K/V slabs.
-        refills: whether prompts enter after the first round.
-        reach: slots that a prompt's forward may see, from the first one on.
+        target, draft: draft is None where proposals need no model, and a `HeadShape` where a head
+            of the target drafts.
+        strategy: one of the engine's, from `specviz.strategy(name, **options)`.
+        dtype: of weights and K/V.
+        prompt_tokens, max_new_tokens: of the longest prompt, and the largest budget.
+        batch_size, num_draft_tokens: B and K.
+        requests: how many prompts there are; the default is so many that the rows never run out.
+        levers: those of the run.
+        margin: what counts on top, as a share of all but the weights.
+
+    Raises:
+        ValueError: the strategy refuses the batch size.
     """
 
     target: ModelShape
     draft: ModelShape | None
+    strategy: SlabUse
     dtype: str
-    batch_size: int
-    k: int
     prompt_tokens: int
-    longest: int
-    rows: int
-    slots: int
-    levers: Levers
-    refills: bool
-    reach: int
+    max_new_tokens: int
+    batch_size: int = 1
+    num_draft_tokens: int = 5
+    requests: int = MAX_ROWS
+    levers: Levers = NONE
+    margin: float = 0.0
+
+    def parts(self) -> list[Part]:
+        """Return what the run holds, as lines (part, when, bytes)."""
+        parts = self.kept() + self.temporary()
+        if self.margin:
+            beside = peak_of(parts) - weight_bytes(parts)
+            parts.append(("margin", ALWAYS, int(self.margin * beside) + 1))
+        return parts
+
+    def peak(self) -> int:
+        return peak_of(self.parts())
+
+    def largest_batch(self, budget_bytes: float, most: int = MAX_ROWS) -> int:
+        """Return the largest B whose peak is within `budget_bytes`; 0 if not even one row fits."""
+
+        def exceeds(batch_size: int) -> bool:
+            try:
+                return replace(self, batch_size=batch_size).peak() > budget_bytes
+            except ValueError:
+                if batch_size == 1:
+                    raise
+                return True  # the strategy refuses a batch that is larger than its pool
+
+        too_many = smallest(exceeds, 0, most)
+        return most if too_many is None else too_many - 1
+
+    @cached_property
+    def k(self) -> int:
+        """K, or 0 where nothing is drafted."""
+        return self.num_draft_tokens if self.strategy.drafts else 0
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request, with its prompt."""
+        return self.prompt_tokens + self.max_new_tokens
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of the K/V slabs."""
+        return self.strategy.capacity(self.batch_size, self.requests)
+
+    @cached_property
+    def slots(self) -> int:
+        """Slots of the K/V slabs."""
+        return self.strategy.slots(self.longest, self.max_new_tokens, self.k)
+
+    @property
+    def b(self) -> int:
+        """Rows that take part in a round."""
+        return min(self.batch_size, self.rows)
 
     @property
     def value_bytes(self) -> int:
@@ -191,12 +171,12 @@ class _Run:
     @property
     def draft_logits(self) -> int:
         """How many logits the draft chooses from in a round."""
-        return 0 if self.draft is None else self.batch_size * self.k * self.draft.vocabulary
+        return 0 if self.draft is None else self.b * self.k * self.draft.vocabulary
 
     @property
     def target_logits(self) -> int:
         """How many logits one verification makes."""
-        return self.batch_size * (self.k + 1) * self.target.vocabulary
+        return self.b * (self.k + 1) * self.target.vocabulary
 
     def kv_and_states(self, shape: ModelShape) -> tuple[int, int]:
         """Return the bytes of all rows' K/V, and of their states."""
@@ -233,7 +213,7 @@ class _Run:
 
     def temporary(self) -> list[Part]:
         """Return what the phases need for a while."""
-        size, b, target = self.value_bytes, self.batch_size, self.target
+        size, b, target = self.value_bytes, self.b, self.target
         reading = [target]
         # A head without attention reads no prompt and has no K/V to move. A draft whose K/V is not
         # kept reads as it drafts.
@@ -264,7 +244,7 @@ class _Run:
         """Return the bytes that reading prompts needs on top of what is held in the rounds."""
         # Models are prefilled one after the other.
         spaces = [self._prefill(shape, self.prompt_tokens, self.head) for shape in reading]
-        if self.refills:
+        if self.requests > self.rows:  # prompts enter after the first round
             return max(spaces)
         # The first prompts are read before there are logits, and by the target before the draft.
         held = {part: count for part, _, count in self.kept()}
@@ -273,14 +253,18 @@ class _Run:
 
     def _prefill(self, shape: ModelShape, prompt_tokens: int, head: HeadShape | None = None) -> int:
         """Return the bytes that reading prompts of so many tokens needs for a while."""
-        rows, tokens, copied = self.batch_size, prompt_tokens - 1, prompt_tokens
+        rows, tokens, copied = self.b, prompt_tokens - 1, prompt_tokens
         most = self.levers.prefill_tokens
         if most is not None:
             # More of shorter rows may share a forward, so what is in one is bounded by its tokens.
             tokens = min(most, rows * (prompt_tokens - 1))
             copied = max(prompt_tokens, tokens + min(rows, most))
             rows = 1
-        space = self._workspace(shape, rows, tokens, max(prompt_tokens, self.reach), head)
+        reach = max(prompt_tokens, self.prompt_tokens)
+        # Prompts that enter later end in the column where the other rows end.
+        if self.requests > self.rows > 1 and getattr(self.strategy, "right_aligned", False):
+            reach = max(reach, self.slots - self.k - 1)
+        space = self._workspace(shape, rows, tokens, reach, head)
         return space + 2 * self._layer_bytes(shape, rows, copied)  # K and V in their new order
 
     def _drafting(self) -> int:
@@ -288,7 +272,7 @@ class _Run:
         draft = self.draft
         if draft is None or not self.k:
             return 0
-        b, slots = self.batch_size, self.slots
+        b, slots = self.b, self.slots
         copies = 2  # the logits of single forwards, and all of them put together
         first = 2  # tokens that the first forward reads
         if self.head is not None:
@@ -335,8 +319,8 @@ class _Run:
         self, shape: ModelShape, tokens: int, slots: int, head: HeadShape | None = None
     ) -> int:
         """Return the bytes that are still there beside the logits of a forward."""
-        held = self.batch_size * tokens * self.value_bytes * _after_layers(shape, head)
-        return self._masks(shape, self.batch_size, tokens, slots) + held
+        held = self.b * tokens * self.value_bytes * _after_layers(shape, head)
+        return self._masks(shape, self.b, tokens, slots) + held
 
     def _masks(self, shape: ModelShape, rows: int, tokens: int, slots: int) -> int:
         """Return the bytes of a forward's masks: one bool, and one float a query group."""

@@ -6,7 +6,7 @@ memory at each replay: it is valid until the phase runs again.
 """
 
 import warnings
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 import torch
@@ -140,15 +140,3 @@ def key_of(phase: Callable[..., Any], *arguments: Any) -> Hashable:
 def next_window(window: int, slots: int) -> int:
     """Return `window` rounded up to a multiple of WINDOW, at most `slots`."""
     return min(-(-window // WINDOW) * WINDOW, slots)
-
-
-def part_not_captured(parts: Iterable[tuple[str, Any]]) -> str | None:
-    """Return why one of a run's parts cannot be captured; None if all can.
-
-    parts: strategy, drafter and selector, each with the name of its kind.
-    """
-    for kind, made in parts:
-        # Each class must declare it for itself: a subclass may well read values on the host.
-        if not vars(type(made)).get("capturable", False):
-            return f"{kind}={made.name!r} needs the host within a phase"
-    return None

@@ -17,8 +17,7 @@ from specviz.engine.batch import Request
 from specviz.engine.draft_length import DraftLength, Meter
 from specviz.engine.events import Event
 from specviz.engine.models.pair import Pair
-from specviz.engine.run import Run
-from specviz.engine.setup import make_state
+from specviz.engine.run import Run, make_state
 from specviz.engine.threads import computing_with
 from specviz.engine.timing import Stopwatch
 from specviz.util.interrupt import interruptions_go_to
@@ -99,7 +98,7 @@ def _half(run: Run) -> Run:
     strategy = run.strategy.halved()
     rows = run.batch_size // 2
     most = run.max_draft_tokens
-    state = make_state(run.pair, run.options, run.requests, strategy, run.drafter, most, rows)
+    state = make_state(run.pair, run.options, run.requests, strategy, most, rows)
     state.waiting.clear()
     limit = run.drafter.limit(run.pair)
     draft_length = run.options.make_draft_length(limit) if strategy.drafts else DraftLength(0)

@@ -6,7 +6,8 @@ ones.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from specviz.engine.draft_length import MOST, Auto, DraftLength
 from specviz.engine.drafters import Drafter, NoDrafter
@@ -45,13 +46,22 @@ def check_known(keywords: Iterable[str], known: Collection[str]) -> None:
             raise TypeError(f"option {name!r} is unknown; {remedy}")
 
 
+class Parts(NamedTuple):
+    """What the names among the options stand for. Of a strategy that never drafts, the drafter
+    proposes nothing.
+    """
+
+    strategy: Strategy
+    drafter: Drafter
+    selector: Selector
+
+
 @dataclass(frozen=True)
 class Options:
     """How to decode: the keyword arguments of `specviz.generate`, which documents them.
 
-    The fields keep what the caller passed. The `make_` methods turn names into objects.
-
-    `max_new_tokens` is checked with the prompts, since it may hold one budget for each of them.
+    The fields keep what the caller passed, `parts` what was made of it. `max_new_tokens` is checked
+    with the prompts, since it may hold one budget for each of them.
 
     Raises:
         ValueError: an option cannot be used; the message names it, its value and the remedy.
@@ -77,26 +87,23 @@ class Options:
         # object, because the dataclass is frozen for everybody else.
         object.__setattr__(self, "batch_size", require_int("batch_size", self.batch_size))
         object.__setattr__(self, "seed", require_int("seed", self.seed, minimum=0))
-        # Made only to be checked; every run makes its own.
-        self.make_draft_length()
-        self.make_drafter(self.make_strategy())
-        if self.sampling is not None and not isinstance(self.sampling, SamplingParams):
-            raise ValueError(
-                f"sampling must be a SamplingParams or None, got {short(self.sampling)}; "
-                "pass specviz.SamplingParams(temperature=0.7), or None for greedy decoding"
-            )
-        self._check_selector()
-        self._check_trees()
-        require_bool("deterministic", self.deterministic)
-        require_bool("compile", self.compile)
         if self.num_threads is not None:
             threads = require_int("num_threads", self.num_threads, maximum=MAX_THREADS)
             object.__setattr__(self, "num_threads", threads)
+        self.make_draft_length()  # only to be checked; every run makes its own
+        refuse_if(
+            not isinstance(self.sampling, SamplingParams | None),
+            f"sampling must be a SamplingParams or None, got {short(self.sampling)}; "
+            "pass specviz.SamplingParams(temperature=0.7), or None for greedy decoding",
+        )
+        require_bool("deterministic", self.deterministic)
+        require_bool("compile", self.compile)
         if self.graphs is not None:
             require_bool("graphs", self.graphs)
-        self._check_lanes()
+        require_int("lanes", self.lanes, maximum=LANES)
         if self.levers is not None:
             require_kind("levers", self.levers, Levers, "pass specviz.Levers(...), or None")
+        self._check_parts()
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> "Options":
@@ -117,138 +124,121 @@ class Options:
             )
         return options
 
+    @cached_property
+    def parts(self) -> Parts:
+        """The strategy, drafter and selector, made by name unless objects were passed."""
+        strategy = self.strategy
+        if isinstance(strategy, str):
+            strategy = strategy_by_name(strategy)
+        _require("strategy", strategy, Strategy)
+        drafter = self.drafter
+        if isinstance(drafter, str):
+            drafter = drafter_by_name(drafter)
+        _require("drafter", drafter, Drafter)
+        selector = self.selector
+        if isinstance(selector, str):
+            selector = selector_by_name(selector)
+        _require("selector", selector, Selector)
+        return Parts(strategy, drafter if strategy.drafts else NoDrafter(), selector)
+
     @property
     def max_draft_tokens(self) -> int:
         """The most tokens that a row may draft, whether or not the strategy drafts at all."""
         # Shapes that are compared across strategies go by this.
-        return int(self.make_selector().drafted(self.make_draft_length().most))
+        return int(self.parts.selector.drafted(self.make_draft_length().most))
 
-    def make_strategy(self) -> Strategy:
-        """Return the strategy, made by name unless an object was passed."""
-        made = self.strategy
-        if isinstance(made, str):
-            made = strategy_by_name(made)
-        if not isinstance(made, Strategy):
-            raise ValueError(
-                f"strategy must be a name or a Strategy, got {short(made)}; "
-                "use specviz.strategy(name, **options)"
-            )
-        if not made.name:
-            raise ValueError(
-                f"strategy must have a name to be recorded under, got {short(made)}; "
-                "set `name` on its class"
-            )
-        return made
+    @property
+    def weighs_drafts(self) -> bool:
+        """Whether the text depends on the drafts, as with coupling="rejection"."""
+        return self.sampling is not None and self.sampling.coupling == "rejection"
 
-    def make_drafter(self, strategy: Strategy) -> Drafter:
-        """Return the drafter. For a strategy that never drafts, it is one that proposes nothing."""
-        made = self.drafter
-        if isinstance(made, str):
-            made = drafter_by_name(made)
-        if not isinstance(made, Drafter):
-            raise ValueError(
-                f"drafter must be a name or a Drafter, got {short(made)}; "
-                "use specviz.drafter(name, **options)"
-            )
-        return made if strategy.drafts else NoDrafter()
+    @property
+    def promises(self) -> bool:
+        """Whether the run promises the target's own text, or its distribution when sampling."""
+        biased = self.weighs_drafts and any(found for found, _, _ in self.biases())
+        return self.parts.strategy.promises and not biased
 
-    def make_selector(self) -> Selector:
-        """Return what says which drafts are verified."""
-        made = self.selector
-        if isinstance(made, str):
-            made = selector_by_name(made)
-        if not isinstance(made, Selector):
-            raise ValueError(
-                f"selector must be a name or a Selector, got {short(made)}; "
-                "use specviz.selector(name, **options)"
-            )
-        return made
+    def biases(self) -> list[tuple[bool, bool, str]]:
+        """Return what changes the distribution of the text under coupling="rejection".
 
-    def _check_selector(self) -> None:
-        """Raise ValueError if the selector cannot serve the strategy, drafter and sampling."""
-        selector = self.make_selector()
-        strategy = self.make_strategy()
-        drafter = self.make_drafter(strategy)
-        if not strategy.drafts:
-            return
-        if selector.needs_logits and not drafter.gives_logits:
-            raise ValueError(
-                f"selector={selector.name!r} needs the draft's logits, and drafter="
-                f"{drafter.name!r} gives none; use drafter='model', or selector='everything'"
-            )
-        biased = self.weighs_drafts and foresees(selector, drafter)
-        if biased and selector.valid and not selector.foresees:
-            raise ValueError(
-                f"selector={selector.name!r} leaves drafts out by what others of their tree are, "
-                'which under coupling="rejection" changes the distribution of the text unless '
-                "drawn trees stand level by level; put shorter paths first, or pass "
-                'siblings="likeliest"'
-            )
-        if biased and selector.valid:
-            raise ValueError(
+        Each is whether it applies, whether the caller has asked for it by valid=False, and a
+        sentence.
+        """
+        strategy, drafter, selector = self.parts
+        judged = (
+            f"drafter={drafter.name!r} is judged in a way that changes the distribution of the "
+            'text under coupling="rejection"; leave judged_by out, or pass valid=False to see '
+            "the bias"
+        )
+        selected = (
+            f"selector={selector.name!r} leaves drafts out by what others of their tree are, "
+            'which under coupling="rejection" changes the distribution of the text unless '
+            "drawn trees stand level by level; put shorter paths first, or pass "
+            'siblings="likeliest"'
+        )
+        if selector.foresees:
+            selected = (
                 f"selector={selector.name!r} decides by a draft whether that draft is judged, "
                 'which under coupling="rejection" changes the distribution of the text; '
                 f'{selector.unbiased}, or pass coupling="gumbel", or valid=False to see the bias'
             )
-        if getattr(strategy, "draft_bonus", False) and type(selector) is not Everything:
-            raise ValueError(
-                f"selector={selector.name!r} leaves drafts unverified, and strategy="
-                f"{strategy.name!r} keeps the first draft that is not accepted; "
-                "pass draft_bonus=False, or selector='everything'"
-            )
+        asked = not getattr(drafter, "valid", True)
+        return [
+            (strategy.drafts and drafter.biased, asked, judged),
+            (strategy.drafts and foresees(selector, drafter), not selector.valid, selected),
+        ]
 
-    def _check_trees(self) -> None:
-        """Raise ValueError if the strategy or sampling cannot serve drafts that branch."""
-        strategy = self.make_strategy()
-        drafter = self.make_drafter(strategy)
+    def _check_parts(self) -> None:
+        """Raise ValueError for what cannot be combined."""
+        strategy, drafter, selector = self.parts
         fault = strategy.break_invariant
-        if fault in TREE_FAULTS and not drafter.branches:
-            raise ValueError(
-                f"break_invariant={fault!r} needs drafts that branch, and drafter="
-                f"{drafter.name!r} proposes chains; pass drafter='tree'"
-            )
-        if not drafter.branches:
-            return
-        if not strategy.takes_trees:
-            raise ValueError(
-                f"drafter={drafter.name!r} proposes trees, and strategy={strategy.name!r} with "
-                "these options takes chains only; pass strategy='inplace'"
-            )
-        if self.deterministic:
-            raise ValueError(
-                f"deterministic=True fixes the order of every sum for chains only, and drafter="
-                f"{drafter.name!r} proposes trees; pass drafter='model', or deterministic=False"
-            )
-        if drafter.biased and getattr(drafter, "valid", True) and self.weighs_drafts:
-            raise ValueError(
-                f"drafter={drafter.name!r} is judged in a way that changes the distribution of the "
-                'text under coupling="rejection"; leave judged_by out, or pass valid=False to see '
-                "the bias"
-            )
-
-    def _check_lanes(self) -> None:
-        """Raise ValueError if the run cannot be divided into lanes as the options say."""
-        if require_int("lanes", self.lanes, maximum=LANES) == 1:
-            return
-        if self.batch_size % LANES:
-            raise ValueError(
-                f"batch_size must be even for lanes={LANES}, each of which takes half of the rows, "
-                f"got {self.batch_size}; pass {self.batch_size + 1}, or lanes=1"
-            )
-        if isinstance(self.num_draft_tokens, DraftLength):
-            raise ValueError(
-                f"num_draft_tokens must be an int or {Auto.name!r} for lanes={LANES}, because both "
-                f"lanes would share one object, got {short(self.num_draft_tokens)}; pass for "
-                "instance 5, or lanes=1"
-            )
-
-    @property
-    def weighs_drafts(self) -> bool:
-        """Whether how drafts are judged may bias the text, as with coupling="rejection"."""
-        return self.make_chooser().weighs_drafts
+        refuse_if(
+            not strategy.name,
+            f"strategy must have a name to be recorded under, got {short(strategy)}; "
+            "set `name` on its class",
+        )
+        refuse_if(
+            fault in TREE_FAULTS and not drafter.branches,
+            f"break_invariant={fault!r} needs drafts that branch, and drafter="
+            f"{drafter.name!r} proposes chains; pass drafter='tree'",
+        )
+        refuse_if(
+            strategy.drafts and selector.needs_logits and not drafter.gives_logits,
+            f"selector={selector.name!r} needs the draft's logits, and drafter="
+            f"{drafter.name!r} gives none; use drafter='model', or selector='everything'",
+        )
+        for applies, asked, sentence in self.biases():
+            refuse_if(self.weighs_drafts and applies and not asked, sentence)
+        refuse_if(
+            getattr(strategy, "draft_bonus", False) and type(selector) is not Everything,
+            f"selector={selector.name!r} leaves drafts unverified, and strategy="
+            f"{strategy.name!r} keeps the first draft that is not accepted; "
+            "pass draft_bonus=False, or selector='everything'",
+        )
+        refuse_if(
+            drafter.branches and not strategy.takes_trees,
+            f"drafter={drafter.name!r} proposes trees, and strategy={strategy.name!r} with "
+            "these options takes chains only; pass strategy='inplace'",
+        )
+        refuse_if(
+            drafter.branches and self.deterministic,
+            f"deterministic=True fixes the order of every sum for chains only, and drafter="
+            f"{drafter.name!r} proposes trees; pass drafter='model', or deterministic=False",
+        )
+        refuse_if(
+            self.lanes > 1 and self.batch_size % LANES > 0,
+            f"batch_size must be even for lanes={LANES}, each of which takes half of the rows, "
+            f"got {self.batch_size}; pass {self.batch_size + 1}, or lanes=1",
+        )
+        refuse_if(
+            self.lanes > 1 and isinstance(self.num_draft_tokens, DraftLength),
+            f"num_draft_tokens must be an int or {Auto.name!r} for lanes={LANES}, because both "
+            f"lanes would share one object, got {short(self.num_draft_tokens)}; pass for "
+            "instance 5, or lanes=1",
+        )
 
     def make_draft_length(self, limit: int | None = None) -> DraftLength:
-        """Return what decides K in each round.
+        """Return what decides K in each round; "auto" learns, so each run has its own.
 
         limit: how many tokens a row can draft, which "auto" keeps to; None for any number.
         """
@@ -262,7 +252,7 @@ class Options:
                     f"num_draft_tokens must be an int >= 1 or {Auto.name!r}, got {short(value)}; "
                     f"pass for instance 5, or {Auto.name!r}"
                 )
-            drafted = self.make_selector().drafted
+            drafted = self.parts.selector.drafted
             fitting = [k for k in range(1, MOST + 1) if limit is None or drafted(k) <= limit]
             # Where not even one token fits, the drafter says so.
             return Auto(max(fitting, default=1))
@@ -271,3 +261,17 @@ class Options:
     def make_chooser(self) -> Chooser:
         """Return what chooses tokens from logits: greedily, or by sampling."""
         return Greedy() if self.sampling is None else self.sampling.chooser(self.seed)
+
+
+def refuse_if(applies: bool, sentence: str) -> None:
+    """Raise ValueError with the sentence if it applies."""
+    if applies:
+        raise ValueError(sentence)
+
+
+def _require(kind: str, made: object, base: type) -> None:
+    if not isinstance(made, base):
+        raise ValueError(
+            f"{kind} must be a name or a {base.__name__}, got {short(made)}; "
+            f"use specviz.{kind}(name, **options)"
+        )

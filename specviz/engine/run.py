@@ -1,6 +1,7 @@
 """A run that is ready to start, and `decode`, which makes one and runs it."""
 
 import warnings
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,29 +9,32 @@ from typing import Any
 
 import torch
 
-from specviz.engine.batch import Request
+from specviz.engine.batch import Batch, Request
 from specviz.engine.draft_length import DraftLength, Meter
 from specviz.engine.drafters import Drafter, Task
 from specviz.engine.events import Event
-from specviz.engine.graphs import CudaGraphs, PhaseGraphs, part_not_captured
+from specviz.engine.features import FeatureStore
+from specviz.engine.graphs import CudaGraphs, PhaseGraphs
 from specviz.engine.head_probe import check_head
 from specviz.engine.heads import DraftHead
+from specviz.engine.heads.cached import CachedHead
 from specviz.engine.kv.attention import attending
-from specviz.engine.kv.deterministic import FixedModel
+from specviz.engine.kv.cache import CachedModel
+from specviz.engine.kv.deterministic import FixedModel, fixed_shape
 from specviz.engine.loop import run_rounds
 from specviz.engine.models.compat import check_mode
 from specviz.engine.models.pair import Pair
 from specviz.engine.models.settings import describe_ignored
-from specviz.engine.options import Options
+from specviz.engine.options import Options, refuse_if
 from specviz.engine.probe import can_pack, check_exact
 from specviz.engine.requests import Prompt, make_requests
 from specviz.engine.sampling import Greedy
 from specviz.engine.selectors import Everything, Selector, foresees
-from specviz.engine.setup import make_state
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
 from specviz.engine.threads import choose_threads, computing_with
 from specviz.engine.timing import Stopwatch
+from specviz.util.levers import NONE, Levers
 from specviz.util.validate import require_kind
 
 
@@ -43,7 +47,7 @@ class Run:
         strategy, drafter, selector, draft_length: the objects that the options name. Without
             drafts, the drafter proposes nothing and the draft length is 0.
         batch_size: that of the options, or less once memory has run out.
-        stopwatch: times the events.
+        stopwatch: times the phases.
         meter: reports the cost of each round to `draft_length`.
     """
 
@@ -51,8 +55,6 @@ class Run:
     options: Options
     requests: list[Request]
     strategy: Strategy
-    drafter: Drafter
-    selector: Selector
     draft_length: DraftLength
     batch_size: int
     state: State
@@ -60,21 +62,23 @@ class Run:
     meter: Meter
 
     @property
+    def drafter(self) -> Drafter:
+        return self.options.parts.drafter
+
+    @property
+    def selector(self) -> Selector:
+        return self.options.parts.selector
+
+    @property
     def max_draft_tokens(self) -> int:
         """The most tokens that a row may draft in any round."""
-        return self.selector.drafted(self.draft_length.most) if self.draft_length.most else 0
+        return self.state.max_draft_tokens
 
     @property
     def chain_length(self) -> int | None:
         """K, if all rounds may draft K tokens greedily; otherwise None."""
         kinds = type(self.draft_length), type(self.selector), type(self.state.chooser)
         return self.draft_length.most if kinds == (DraftLength, Everything, Greedy) else None
-
-    @property
-    def promises(self) -> bool:
-        """Whether this run promises the target's own text, or its distribution when sampling."""
-        biased = (self.foresees or self.drafter.biased) and self.state.chooser.weighs_drafts
-        return self.strategy.promises and not (biased and self.strategy.drafts)
 
     @property
     def foresees(self) -> bool:
@@ -126,39 +130,28 @@ class Run:
             if event.phase == "schedule" and state.num_draft_tokens:
                 with torch.inference_mode():
                     state.prepared = drafter.prepare(self.task, state)
-            if event.phase == "draft" and not state.keep_draft:
-                self._release_drafts()
+            if event.phase == "draft" and not state.keep_draft and not state.graphs.active:
+                for name, cache in state.caches.items():
+                    if name != "target":
+                        cache.release()  # draft models read all text again
             # Before this, a layout does not know where the accepted drafts of a tree lie.
             if event.phase == "synchronise" and state.store is not None:
                 state.store.keep_finished(state)
             self.meter.observe(event)
 
-    def _release_drafts(self) -> None:
-        """Free the draft models' K/V: they read all text again."""
-        for name, cache in self.state.caches.items():
-            if name != "target" and not self.state.graphs.active:
-                cache.release()
-
     def halved(self, requests: list[Request], rounds: int) -> "Run":
         """Return a run of `requests` with half the batch size and new state, from `rounds` on."""
         strategy = self.strategy.halved()
-        batch_size = self.batch_size // 2
-        state = make_state(
-            self.pair,
-            self.options,
-            requests,
-            strategy,
-            self.drafter,
-            self.max_draft_tokens,
-            batch_size,
-        )
+        size = self.batch_size // 2
+        most = self.max_draft_tokens
+        state = make_state(self.pair, self.options, requests, strategy, most, size)
         # One record covers both runs, so rounds are numbered on.
         state.round = rounds
         run = replace(
             self,
             requests=requests,
             strategy=strategy,
-            batch_size=batch_size,
+            batch_size=size,
             state=state,
             meter=self.meter.restarted(),
         )
@@ -187,74 +180,148 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
     ignored = describe_ignored(pair.target)
     if ignored is not None:
         warnings.warn(ignored, stacklevel=2)
-    strategy = options.make_strategy()
-    drafter = options.make_drafter(strategy)
+    strategy, drafter, selector = options.parts
     for role, model in {"target": pair.target, **drafter.models(pair)}.items():
         name = f"heads[{model.settings.kind!r}]" if isinstance(model, DraftHead) else role
         check_mode(name, model)
-    # A fresh one for each run: "auto" learns.
-    limit = drafter.limit(pair)
-    draft_length = options.make_draft_length(limit) if strategy.drafts else DraftLength(0)
-    selector = options.make_selector()
+    draft_length = DraftLength(0)
+    if strategy.drafts:
+        draft_length = options.make_draft_length(drafter.limit(pair))
     most = selector.drafted(draft_length.most) if draft_length.most else 0
     requests = make_requests(pair, prompts, options.max_new_tokens, most)
-    state = make_state(pair, options, requests, strategy, drafter, most, options.batch_size)
     stopwatch = Stopwatch(pair.device)
     run = Run(
         pair=pair,
         options=options,
         requests=requests,
         strategy=strategy,
-        drafter=drafter,
-        selector=selector,
         draft_length=draft_length,
         batch_size=options.batch_size,
-        state=state,
+        state=make_state(pair, options, requests, strategy, most, options.batch_size),
         stopwatch=stopwatch,
         meter=Meter(draft_length, stopwatch),
     )
     # All checks come before the first forward, so that a bad argument costs no time.
     drafter.check(run.task)
-    check_states(run)
+    _check_models(run)
     speed_up(run)
     return run
-
-
-def check_states(run: Run) -> None:
-    """Raise ValueError if a model's layers keep states and an option does not allow for them."""
-    caches = run.state.caches
-    keeping = {name for name, cache in caches.items() if cache.keeps_states}
-    options = run.options
-    reasons = {
-        f"drafter={run.drafter.name!r} proposes trees, each node of which would need the state of "
-        "its own parent; pass drafter='model'": run.drafter.branches,
-        "compile=True compiles forwards that read all tokens of a row at once, and states are read "
-        "token by token; pass compile=False": options.compile,
-        "lanes=2 runs a model in two threads, and states are read through the modules that both "
-        "would share; pass lanes=1": options.lanes > 1,
-    }
-    for name, cache in caches.items():
-        if cache.masks_columns and (options.compile or options.lanes > 1):
-            raise ValueError(
-                f"{name}={type(cache.model).__name__} masks columns of its cache by tables of its "
-                "own, which are replaced for one thread alone and never in compiled code; "
-                "pass lanes=1 and compile=False"
-            )
-    for name in sorted(keeping):
-        own = {
-            "deterministic=True fills rows up with tokens that would change their states; "
-            "pass deterministic=False": isinstance(caches[name], FixedModel),
-        }
-        for reason, applies in (reasons | own).items():
-            if applies:
-                model = type(caches[name].model).__name__
-                raise ValueError(f"{name}={model} has layers with states, and {reason}")
 
 
 def check_pair(pair: object) -> None:
     """Raise ValueError unless `pair` is a Pair."""
     remedy = "use specviz.load_pair() or specviz.Pair(target, draft, tokenizer)"
     require_kind("pair", pair, Pair, remedy)
+
+
+def make_state(
+    pair: Pair,
+    options: Options,
+    requests: Sequence[Request],
+    strategy: Strategy,
+    max_draft_tokens: int,
+    batch_size: int,
+) -> State:
+    """Return the state in which `requests` wait to be decoded: empty rows, empty K/V slabs.
+
+    Strategy and batch size are passed beside `options`, because a run that is out of memory goes on
+    with others. `max_draft_tokens` is 0 if the run never drafts.
+    """
+    drafter = options.parts.drafter
+    levers = options.levers or NONE
+    rows = strategy.capacity(batch_size, len(requests))
+    longest = max(len(request.prompt) + request.budget for request in requests)
+    budget = max(request.budget for request in requests)
+    # A round writes K + 1 tokens behind n, before the host knows how many count. Where drafts
+    # branch, their models may write more.
+    columns = max(max_draft_tokens, drafter.columns(max_draft_tokens)) if max_draft_tokens else 0
+    slots = strategy.slots(longest, budget, columns)
+    size = longest + max_draft_tokens + 1
+    features = None
+    wanted = drafter.features(pair)
+    if wanted is not None:
+        features = FeatureStore(wanted, rows, size, pair.target.dtype, pair.device)
+    caches: dict[str, CachedModel] = {}
+    for name, model in {"target": pair.target, **drafter.models(pair)}.items():
+        if isinstance(model, DraftHead):
+            assert features is not None, "a head reads features"
+            caches[name] = CachedHead(model, rows, slots, pair.vocabulary_size, features)
+        # The draft's rounding decides the text only where acceptance weighs its probabilities.
+        # Elsewhere it changes how many drafts are accepted, never which tokens are emitted.
+        elif options.deterministic and (name == "target" or options.weighs_drafts):
+            # Autoregressive decoding runs in the shape of K, too, so that texts can be compared.
+            shape = fixed_shape(options.max_draft_tokens + 1, longest)
+            caches[name] = FixedModel(model, rows, slots, pair.vocabulary_size, shape)
+        else:
+            # A draft model goes back by single tokens, which needs the states after them.
+            kept = kept_state(strategy, drafter, levers) if name == "target" else "states"
+            vocabulary = pair.vocabulary_size
+            caches[name] = CachedModel(model, rows, slots, vocabulary, columns=columns, state=kept)
+    return State(
+        batch=Batch(rows, size, pair.device, keeps_drafts=not drafter.rereads_drafts),
+        layout=strategy.layout(rows, slots, columns, pair.device, pair.max_positions),
+        caches=caches,
+        waiting=deque(strategy.order(requests)),
+        batch_size=min(batch_size, rows),
+        max_draft_tokens=max_draft_tokens,
+        max_columns=columns,
+        num_draft_tokens=max_draft_tokens,
+        eos_token_ids=torch.tensor(pair.eos_token_ids, dtype=torch.long, device=pair.device),
+        chooser=options.make_chooser(),
+        keep_draft=levers.keep_draft and strategy.keeps_draft,
+        fault=strategy.fault,
+        features=features,
+        levers=levers,
+        fed_first=drafter.fed_first(max_draft_tokens),
+    )
+
+
+def kept_state(strategy: Strategy, drafter: Drafter, levers: Levers) -> str:
+    """Return what the target keeps of its recurrences; see `Levers`."""
+    # A token that is read alone leaves no inputs, and no state before it. Finished rows of a static
+    # batch read theirs again, and so does a target that has run ahead of its own verification.
+    reads_again = not strategy.refill or drafter.runs_target
+    return "states" if reads_again else levers.state
+
+
+def _check_models(run: Run) -> None:
+    """Raise ValueError if an option asks for what a model of the run cannot do."""
+    options = run.options
+    for name, cache in run.state.caches.items():
+        model = f"{name}={type(cache.model).__name__}"
+        refuse_if(
+            isinstance(cache, CachedHead) and options.deterministic and options.weighs_drafts,
+            "deterministic=True fixes the shape of the models' forwards, not of a draft head's, "
+            "and with this coupling the rounding of the head would decide which drafts are "
+            "accepted; pass coupling='gumbel', or drafter='model'",
+        )
+        refuse_if(
+            cache.masks_columns and (options.compile or options.lanes > 1),
+            f"{model} masks columns of its cache by tables of its own, which are replaced for one "
+            "thread alone and never in compiled code; pass lanes=1 and compile=False",
+        )
+        if not cache.keeps_states:
+            continue
+        refuse_if(
+            run.drafter.branches,
+            f"{model} has layers with states, and drafter={run.drafter.name!r} proposes trees, "
+            "each node of which would need the state of its own parent; pass drafter='model'",
+        )
+        refuse_if(
+            options.compile,
+            f"{model} has layers with states, and compile=True compiles forwards that read all "
+            "tokens of a row at once, and states are read token by token; pass compile=False",
+        )
+        refuse_if(
+            options.lanes > 1,
+            f"{model} has layers with states, and lanes=2 runs a model in two threads, and states "
+            "are read through the modules that both would share; pass lanes=1",
+        )
+        refuse_if(
+            isinstance(cache, FixedModel),
+            f"{model} has layers with states, and deterministic=True fills rows up with tokens "
+            "that would change their states; pass deterministic=False",
+        )
 
 
 def speed_up(run: Run) -> None:
@@ -280,26 +347,32 @@ def speed_up(run: Run) -> None:
 
 
 def why_not_captured(run: Run) -> str | None:
-    """Return why the phases of this run cannot be captured; None if they can."""
-    pair = run.pair
+    """Return why the phases of a run cannot be captured; None if they can."""
+    pair, state = run.pair, run.state
+    marks = ("hf_device_map", "_hf_hook")  # what accelerate leaves on a model
+    models = (pair.target, pair.draft)
     # A capture records the device's work of one call. What the host decides or computes then would
     # be frozen into every replay.
-    if pair.device.type != "cuda":
-        return f"the pair is on {pair.device}, and only CUDA has graphs"
-    for model in (pair.target, pair.draft):
-        # What accelerate leaves on a model that it has spread or offloaded.
-        if hasattr(model, "hf_device_map") or hasattr(model, "_hf_hook"):
-            return "a model is spread by a device_map, or its weights are kept elsewhere"
-    if run.options.lanes > 1:
-        return "two lanes run at the same time"
-    if run.options.deterministic:
-        return "deterministic=True computes in pieces that the host cuts"
-    if run.state.fault is not None:
-        return "a fault is injected"
-    if any(cache.keeps_states for cache in run.state.caches.values()):
-        return "layers with states read a row's tokens one by one"
-    parts = (("strategy", run.strategy), ("drafter", run.drafter), ("selector", run.selector))
-    return part_not_captured(parts)
+    reasons = [
+        (pair.device.type != "cuda", f"the pair is on {pair.device}, and only CUDA has graphs"),
+        (
+            any(hasattr(model, mark) for model in models for mark in marks),
+            "a model is spread by a device_map, or its weights are kept elsewhere",
+        ),
+        (run.options.lanes > 1, "two lanes run at the same time"),
+        (run.options.deterministic, "deterministic=True computes in pieces that the host cuts"),
+        (state.fault is not None, "a fault is injected"),
+        (
+            any(cache.keeps_states for cache in state.caches.values()),
+            "layers with states read a row's tokens one by one",
+        ),
+    ]
+    for kind in ("strategy", "drafter", "selector"):
+        made = getattr(run, kind)
+        # Each class must declare it for itself: a subclass may well read values on the host.
+        is_capturable = vars(type(made)).get("capturable", False)
+        reasons.append((not is_capturable, f"{kind}={made.name!r} needs the host within a phase"))
+    return next((reason for applies, reason in reasons if applies), None)
 
 
 def decode(pair: Pair, prompts: Sequence[Prompt], **options: Any) -> Iterator[Event]:

@@ -27,6 +27,7 @@ class Collected:
 
     Attributes:
         run: the current one. It differs from the first one if memory ran out.
+        requests: of all prompts, in the caller's order.
         halvings: how often the batch was halved.
     """
 
@@ -34,23 +35,19 @@ class Collected:
         self.run = run
         self.halvings = 0
         self.recorder = Recorder(run, record=record)
-        self._requests = run.requests
+        self.requests = run.requests
 
     def run_on(self, bar: "Progress") -> str | None:
         """Run to the end, or until memory runs out; then return the message of the error."""
         try:
             for event in self.run.events():
                 bar.observe(event)
-                self.observe(event)
+                # Before the next event: this one's state is live and goes on changing.
+                self.recorder.observe(event)
         except torch.OutOfMemoryError as error:
             # Only its text: the error itself would keep the round's tensors alive.
             return " ".join(str(error).split())[:200]
         return None
-
-    def observe(self, event: Event) -> None:
-        """Take one event of the run."""
-        # Before the next one is requested: an event's state is live and goes on changing.
-        self.recorder.observe(event)
 
     def halve(self, message: str) -> None:
         """Continue with half the batch size. Rows begin with the text that they have.
@@ -98,22 +95,12 @@ class Collected:
     def tokens(self) -> list[list[int]]:
         """New tokens of each prompt, in the caller's order."""
         written = self.recorder.written(self.run)
-        return [written[request.index] for request in self._requests]
-
-    @property
-    def prompts(self) -> list[list[int]]:
-        """Token ids of each prompt, in the caller's order."""
-        return [list(request.prompt) for request in self._requests]
-
-    @property
-    def budgets(self) -> list[int]:
-        """How many new tokens each prompt may have."""
-        return [request.budget for request in self._requests]
+        return [written[request.index] for request in self.requests]
 
     def facts(self) -> dict[str, Any]:
         """Return what a record's header says of the end: each prompt's status, and `halvings`."""
-        statuses = [self.status(i, tokens) for i, tokens in enumerate(self.tokens)]
-        return {"status": statuses, "halvings": self.halvings}
+        status = [self.status(i, tokens) for i, tokens in enumerate(self.tokens)]
+        return {"status": status, "halvings": self.halvings}
 
     def status(self, index: int, tokens: list[int]) -> str:
         """Return how a prompt with these new tokens has ended."""

@@ -6,13 +6,12 @@ Runs no model and loads no weights.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig
 
-from specviz.costs.breakeven import best_num_draft_tokens, realigned_rows, speculation
-from specviz.costs.memory import ALWAYS, largest_batch, memory, peak_bytes
+from specviz.costs.breakeven import realigned_rows, speculation
+from specviz.costs.memory import ALWAYS, RunMemory, peak_of, weight_bytes
 from specviz.costs.roofline import Roofline, floors
 from specviz.costs.shapes import ModelShape, Numbers
 from specviz.engine.models.compat import HYBRIDS, STATES, layer_types
@@ -36,17 +35,14 @@ def shapes_of(
         ValueError, FileNotFoundError: a model cannot be found, is of an unknown class, or routes
             tokens to experts.
     """
-    roles = {"target": target, "draft": draft}
-    sources = {role: find(role, name) for role, name in roles.items()}
-    found = [_shape(role, source.load(AutoConfig), dtype) for role, source in sources.items()]
-    return found[0], found[1]
-
-
-def _shape(role: str, config: PreTrainedConfig, dtype: str) -> ModelShape:
-    """Return a shape by formula, or measured where the layers keep states."""
-    if layer_types(config.get_text_config()) & (STATES | HYBRIDS):
-        return measure_config(role, config, dtype)
-    return ModelShape.from_config(config.to_dict())
+    shapes: list[ModelShape] = []
+    for role, source in [("target", find("target", target)), ("draft", find("draft", draft))]:
+        config = source.load(AutoConfig)
+        if layer_types(config.get_text_config()) & (STATES | HYBRIDS):
+            shapes.append(measure_config(role, config, dtype))
+        else:
+            shapes.append(ModelShape.from_config(config.to_dict()))
+    return shapes[0], shapes[1]
 
 
 @dataclass(frozen=True)
@@ -100,9 +96,8 @@ class Case:
     ) -> dict[str, Numbers]:
         """Return the seconds of each phase, realignment included: a `RoundCosts`."""
         moved = self.moved(rows, num_draft_tokens, slots)
-        return self.roofline.phase_seconds(
-            rows, num_draft_tokens, slots, **{"moved": moved, **work}
-        )
+        work = {"moved": moved, **work}
+        return self.roofline.phase_seconds(rows, num_draft_tokens, slots, **work)
 
     def floors(self) -> pd.DataFrame:
         """Return `roofline.floors` for each batch size, without the phase of prompts."""
@@ -126,16 +121,11 @@ class Case:
         entries = []
         for rows in self.batch_sizes:
             table = speculation(self.phase_seconds, rows, self.slots, max_draft_tokens, self.rates)
-            at_k = table.iloc[self.num_draft_tokens].drop(
-                ["num_draft_tokens", "tokens_per_s"], errors="ignore"
-            )
-            entry = {"batch_size": rows, "step_ms": table["round_ms"][0], **at_k.to_dict()}
-            if self.rates is not None:
-                best = best_num_draft_tokens(
-                    self.phase_seconds, rows, self.slots, self.rates, max_draft_tokens
-                )
-                entry["best_num_draft_tokens"] = best
-                entry["best_speedup"] = table["speedup"][best]
+            at_k = table.iloc[self.num_draft_tokens].drop("num_draft_tokens").to_dict()
+            entry = {"batch_size": rows, "step_ms": table["round_ms"][0], **at_k}
+            if entry.pop("tokens_per_s", None) is not None:
+                best = int(table["tokens_per_s"].idxmax())
+                entry |= {"best_num_draft_tokens": best, "best_speedup": table["speedup"][best]}
             entries.append(entry)
         return pd.DataFrame(entries)
 
@@ -145,31 +135,31 @@ class Case:
         Columns: batch_size, weights_gb, kv_gb (states included), logits_gb (tokens included),
         workspace_gb (of the largest phase), peak_gb.
         """
-        models = (self.roofline.target, self.roofline.draft, self.how)
         entries = []
         for rows in self.batch_sizes:
-            table = memory(*models, batch_size=rows, **self._sizes)
-            always = table[table["when"] == ALWAYS].set_index("part")["bytes"]
-            weights = always[always.index.str.endswith("weights")].sum()
-            kv = always[always.index.str.endswith(("K/V", "states"))].sum()
-            peak = peak_bytes(table)
-            sizes = {
-                "weights_gb": weights,
-                "kv_gb": kv,
-                "logits_gb": always.sum() - weights - kv,
-                "workspace_gb": peak - always.sum(),
-                "peak_gb": peak,
-            }
-            entries.append({"batch_size": rows} | {name: b / GB for name, b in sizes.items()})
-        return pd.DataFrame(entries)
+            parts = self._memory(rows).parts()
+            weights = weight_bytes(parts)
+            kv = sum(size for part, _, size in parts if part.endswith(("K/V", "states")))
+            always = sum(size for _, when, size in parts if when == ALWAYS)
+            peak = peak_of(parts)
+            entries.append([weights, kv, always - weights - kv, peak - always, peak])
+        names = ["weights_gb", "kv_gb", "logits_gb", "workspace_gb", "peak_gb"]
+        table = pd.DataFrame(entries, columns=names) / GB
+        table.insert(0, "batch_size", list(self.batch_sizes))
+        return table
 
     def largest_batch(self, memory_gb: float) -> int:
         """Return the largest B whose peak fits into so many 10**9 bytes, 0 if none does."""
-        models = (self.roofline.target, self.roofline.draft, self.how)
-        return largest_batch(memory_gb * GB, *models, **self._sizes)
+        return self._memory(1).largest_batch(memory_gb * GB)
 
-    @property
-    def _sizes(self) -> dict[str, Any]:
-        """What `memory` and `largest_batch` ask for besides the models and B."""
-        names = ("num_draft_tokens", "prompt_tokens", "max_new_tokens")
-        return {name: getattr(self, name) for name in names} | {"dtype": self.roofline.dtype}
+    def _memory(self, rows: int) -> RunMemory:
+        return RunMemory(
+            target=self.roofline.target,
+            draft=self.roofline.draft,
+            strategy=self.how,
+            dtype=self.roofline.dtype,
+            prompt_tokens=self.prompt_tokens,
+            max_new_tokens=self.max_new_tokens,
+            batch_size=rows,
+            num_draft_tokens=self.num_draft_tokens,
+        )

@@ -193,7 +193,7 @@ def generate_stepwise(
     written = 0
     try:
         for event in run.events():
-            collected.observe(event)
+            collected.recorder.observe(event)
             if event.phase == "accept":
                 written += sum(row.gained for row in event.state.batch.rows)
             if event.phase == "synchronise":

@@ -69,7 +69,7 @@ def run_lanes(
     def observe(lane: Lane, event: Event) -> None:
         with lock:  # both lanes share the bar
             bar.observe(event)
-        found[lane.number].observe(event)
+        found[lane.number].recorder.observe(event)
 
     try:
         with computing_with(run.num_threads), bar, attending(models):

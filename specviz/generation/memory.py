@@ -16,27 +16,16 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from specviz.costs.memory import (
-    ALWAYS,
-    Part,
-    as_size,
-    largest_batch,
-    list_parts,
-    peak_of,
-    weight_bytes,
-)
+from specviz.costs.memory import RunMemory, as_size, peak_of, weight_bytes
 from specviz.costs.shapes import ITEMSIZE, HeadShape, ModelShape, read_config
 from specviz.engine.heads import DraftHead
 from specviz.engine.models.pair import Pair
 from specviz.engine.options import Options
 from specviz.engine.requests import Prompt, make_requests
-from specviz.engine.run import Run, check_pair
+from specviz.engine.run import Run, check_pair, kept_state
 from specviz.engine.selectors import Everything
-from specviz.engine.setup import kept_state
-from specviz.engine.strategies import Strategy
 from specviz.generation.measure import measure_model
-from specviz.util.levers import NONE, Levers
-from specviz.util.search import smallest
+from specviz.util.levers import NONE
 from specviz.util.validate import is_real, short
 
 UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -111,82 +100,54 @@ def plan_run(
     """Plan a run with these options; see `plan`. `name` is what the caller calls the budget."""
     check_pair(pair)
     budget_bytes = parse_bytes(name, budget)
-    need, given = _need(pair, prompts, options)
-    ks = range(options.max_draft_tokens, 0, -1) if need.strategy.drafts else range(1)
+    need = _need(pair, prompts, options)
+    given = need.levers
+    ks = range(options.max_draft_tokens, 0, -1) if need.k else range(1)
     chunks: Sequence[int | None] = [given.prefill_tokens]
     if given.prefill_tokens is None:
-        most = options.batch_size * need.sizes["prompt_tokens"]
+        most = options.batch_size * need.prompt_tokens
         chunks = [chunk for chunk in CHUNKS if chunk is None or chunk < most]
-    may_drop = need.draft is not None and given.keep_draft
-    keeping = [True, False] if may_drop else [given.keep_draft]
-    pulled = {
-        keep: [replace(given, prefill_tokens=chunk, keep_draft=keep) for chunk in chunks]
-        for keep in keeping
-    }
-    rows = min(options.batch_size, need.sizes["requests"])
-    batch_size, levers = 0, given
-    for keep, k in product(keeping, ks):
-        for each in pulled[keep]:
-            fitting = need.largest(budget_bytes, rows, k, each)
-            if fitting > batch_size:
-                batch_size, levers = fitting, each
-        if batch_size:
-            break
-    least = min(need.peak(1, ks[-1], each) for keep in keeping for each in pulled[keep])
+    keeping = [True, False] if need.draft is not None and given.keep_draft else [given.keep_draft]
+    rows = min(options.batch_size, need.requests)
+    best, batch_size, least = need, 0, need.peak()
+    for keep, k, chunk in product(keeping, ks, chunks):
+        levers = replace(given, prefill_tokens=chunk, keep_draft=keep)
+        each = replace(need, num_draft_tokens=k, levers=levers)
+        least = min(least, each.peak())
+        other = (keep, k) != (best.levers.keep_draft, best.num_draft_tokens)
+        if batch_size and other:
+            continue  # K and the draft's K/V are given up for the only row
+        fitting = each.largest_batch(budget_bytes, rows)
+        if fitting > batch_size:
+            best, batch_size = each, fitting
     if not batch_size:
         raise ValueError(
             f"{name} must be at least {as_size(least)} ({least} bytes) for these prompts, got "
             f"{short(budget)}; pass that, lower max_new_tokens, or shorten the prompts"
         )
-    parts = need.parts(batch_size, k, levers)
-    chosen = {"batch_size": batch_size, "num_draft_tokens": k or options.num_draft_tokens}
+    parts = replace(best, batch_size=batch_size).parts()
+    chosen: dict[str, Any] = {"batch_size": batch_size, "levers": best.levers}
+    chosen["num_draft_tokens"] = best.k or options.num_draft_tokens
     return Plan(
         budget_bytes=budget_bytes,
         peak_bytes=peak_of(parts),
         weight_bytes=weight_bytes(parts),
         least_bytes=least,
-        options=chosen | {"levers": levers},
+        options=chosen,
         parts=pd.DataFrame(parts, columns=["part", "when", "bytes"]),
     )
 
 
-@dataclass(frozen=True)
-class _Need:
-    """What a run needs, by B, K and levers; `sizes` are those of `list_parts` besides them."""
-
-    target: ModelShape
-    draft: ModelShape | None
-    strategy: Strategy
-    sizes: dict[str, Any]
-
-    def parts(self, batch_size: int, num_draft_tokens: int, levers: Levers) -> list[Part]:
-        """Return the parts of the run's memory, the margin among them."""
-        sizes: dict[str, Any] = {"batch_size": batch_size, "num_draft_tokens": num_draft_tokens}
-        sizes |= {"levers": levers, **self.sizes}
-        parts = list_parts(self.target, self.draft, self.strategy, **sizes)
-        margin = int(MARGIN * (peak_of(parts) - weight_bytes(parts))) + 1
-        return [*parts, ("margin", ALWAYS, margin)]
-
-    def peak(self, batch_size: int, num_draft_tokens: int, levers: Levers) -> int:
-        return peak_of(self.parts(batch_size, num_draft_tokens, levers))
-
-    def largest(self, budget: int, rows: int, num_draft_tokens: int, levers: Levers) -> int:
-        """Return the largest B up to `rows` that fits; 0 if none does."""
-        too_many = smallest(lambda b: self.peak(b, num_draft_tokens, levers) > budget, 0, rows)
-        return rows if too_many is None else too_many - 1
-
-
-def _need(pair: Pair, prompts: Sequence[Prompt], options: Options) -> tuple[_Need, Levers]:
-    """Return what a run needs, and its levers. Raise ValueError if it cannot be planned."""
-    strategy = options.make_strategy()
-    drafter = options.make_drafter(strategy)
+def _need(pair: Pair, prompts: Sequence[Prompt], options: Options) -> RunMemory:
+    """Return what a run of one row needs. Raise ValueError if it cannot be planned."""
+    strategy, drafter, selector = options.parts
     uncounted = {
         "sampling": options.sampling is not None,
         "deterministic": options.deterministic,
         "compile": options.compile,
         "graphs": options.graphs is not False,
         "lanes": options.lanes > 1,
-        "selector": type(options.make_selector()) is not Everything,
+        "selector": type(selector) is not Everything,
         "drafter": drafter.name not in DRAFTERS,
         "num_draft_tokens": isinstance(options.num_draft_tokens, str),
     }
@@ -211,13 +172,18 @@ def _need(pair: Pair, prompts: Sequence[Prompt], options: Options) -> tuple[_Nee
             if isinstance(model, DraftHead):
                 raise
             shapes[role] = measure_model(role, model, state if role == "target" else "states")
-    sizes = {
-        "dtype": max(map(_dtype, models.values()), key=lambda name: ITEMSIZE.get(name, 8)),
-        "prompt_tokens": max(len(request.prompt) for request in requests),
-        "max_new_tokens": max(request.budget for request in requests),
-        "requests": len(requests),
-    }
-    return _Need(shapes["target"], shapes.get("draft"), strategy, sizes), levers
+    return RunMemory(
+        target=shapes["target"],
+        draft=shapes.get("draft"),
+        strategy=strategy,
+        dtype=max(map(_dtype, models.values()), key=lambda name: ITEMSIZE.get(name, 8)),
+        prompt_tokens=max(len(request.prompt) for request in requests),
+        max_new_tokens=max(request.budget for request in requests),
+        num_draft_tokens=most,
+        requests=len(requests),
+        levers=levers,
+        margin=MARGIN,
+    )
 
 
 def parse_bytes(name: str, size: object) -> int:
@@ -275,20 +241,24 @@ def check_memory(run: Run) -> None:
     except ValueError:
         return
     assert target is not None
-    sizes: dict[str, Any] = {
-        "dtype": min(dtypes, key=ITEMSIZE.__getitem__),
+    run_memory = RunMemory(
+        target=target,
+        draft=draft,
+        strategy=run.strategy,
+        dtype=min(dtypes, key=ITEMSIZE.__getitem__),
+        prompt_tokens=max(len(request.prompt) for request in run.requests),
+        max_new_tokens=max(request.budget for request in run.requests),
+        batch_size=run.batch_size,
         # Where drafts branch, their model may read more of them than are verified.
-        "num_draft_tokens": run.state.max_columns,
-        "requests": len(run.requests),
-        "prompt_tokens": max(len(request.prompt) for request in run.requests),
-        "max_new_tokens": max(request.budget for request in run.requests),
-        "levers": replace(run.state.levers, keep_draft=run.state.keep_draft),
-    }
-    need = peak_of(list_parts(target, draft, run.strategy, batch_size=run.batch_size, **sizes))
+        num_draft_tokens=run.state.max_columns,
+        requests=len(run.requests),
+        levers=replace(run.state.levers, keep_draft=run.state.keep_draft),
+    )
+    need = run_memory.peak()
     # In doubt the run may try: if memory runs out after all, the batch is halved.
     if need * CERTAIN <= available:
         return
-    largest = largest_batch(available / CERTAIN, target, draft, run.strategy, **sizes)
+    largest = run_memory.largest_batch(available / CERTAIN)
     remedy = "not even one row fits: lower max_new_tokens, or shorten the prompts"
     if largest:
         remedy = f"pass batch_size={largest} or less"

@@ -4,16 +4,18 @@ It runs no model.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from specviz import metrics
-from specviz.generation.memory import Plan
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
 from specviz.util.text import count
+
+if TYPE_CHECKING:  # reading a result needs no torch
+    from specviz.generation.memory import Plan
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Result:
     rounds: dict[str, np.ndarray] = field(repr=False)
     rows: dict[str, np.ndarray] = field(repr=False)
     trace: Trace | None = field(default=None, repr=False)
-    plan: Plan | None = field(default=None, repr=False)
+    plan: "Plan | None" = field(default=None, repr=False)
     prompts: list[list[int]] = field(repr=False, kw_only=True)
     budgets: list[int] = field(repr=False, kw_only=True)
     spans_ms: np.ndarray = field(
