@@ -218,7 +218,7 @@ class Recorder:
                 self.builder.forward(model, phase, *_fed(held, columns))
             else:
                 self.builder.move(model, phase, held.reshape(-1, len(BLOCK)))
-        found = {name: next(copied) for name in self._held}
+        found = {name: next(copied).copy() for name in self._held}  # without the forwards beside it
         self._held, self._log = {}, []
         return found
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from specviz.record.check import CELLS_PER_FEED, FREE_CELLS
-from specviz.record.missing import MISSING
 from specviz.record.schema import COLUMNS, MODELS, PHASES, Array, Table, TraceError
 from specviz.record.trace import flatten_requests
 from specviz.record.trees import DERIVED, nodes
@@ -272,23 +271,20 @@ class Builder:
             found.add("finished")
         has_drafts = any((rows["drafts"] >= 0).any() for rows in rounds)
         has_draft_model = has_drafts and drafter not in _WITHOUT_MODEL
+        entries = {"positions": "position", "slots": "slot", "visible": "visible_start"}
         for number, model in enumerate(MODELS[: 1 + has_draft_model]):
-            fed = [
-                fed.columns
-                for fed in self._feds
-                if fed.place.model == number and fed.place.round < len(rounds)
-            ]
-            if not fed:
-                found.add(f"feeds.{model}")
-            names = {"positions": "position", "slots": "slot", "visible": "visible_start"}
-            for name, column in names.items():
-                if any(column not in columns for columns in fed):
-                    found.add(f"{name}.{model}")
-            if any(f"{model}_top_ids" not in rows for rows in rounds):
-                found.add(f"candidates.{model}")
-            if any(not rows.keys() & _logprobs_of(model) for rows in rounds):
-                found.add(f"logprobs.{model}")
-        assert found <= MISSING.keys()
+            of_model = [fed for fed in self._feds if fed.place.model == number]
+            columns = [fed.columns for fed in of_model if fed.place.round < len(rounds)]
+            lacks = {
+                "feeds": not columns,
+                **{name: any(e not in each for each in columns) for name, e in entries.items()},
+                "candidates": any(f"{model}_top_ids" not in each for each in rounds),
+                "logprobs": any(
+                    not each.keys() & {f"{model}_logprob", f"{model}_top_logprobs"}
+                    for each in rounds
+                ),
+            }
+            found |= {f"{name}.{model}" for name, is_lacking in lacks.items() if is_lacking}
         return found
 
 
@@ -307,10 +303,6 @@ def ranges_of(mask: Array, nowhere: Array) -> Seen:
     query, first = np.nonzero(edges == 1)
     _, behind = np.nonzero(edges == -1)
     return Seen(start, stop, np.stack([holed[query], first, behind], axis=1))
-
-
-def _logprobs_of(model: str) -> set[str]:
-    return {f"{model}_logprob", f"{model}_top_logprobs"}
 
 
 def _fill(rows: Table, name: str, computed: Array) -> None:

@@ -7,7 +7,7 @@ the meta data as JSON.
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -28,19 +28,7 @@ from specviz.util.files import write
 from specviz.util.text import count
 from specviz.util.validate import is_int, is_list, require_int, require_path, short, shown_path
 
-FORMAT_VERSION = 2
-# {version of an older file: function that brings its meta data and columns one version further}.
-# A release that changes the format raises FORMAT_VERSION, adds an entry here, and keeps a file of
-# the version before in tests/data.
-Upgrade = Callable[[dict[str, Any], Table], tuple[dict[str, Any], Table]]
-
-
-def _keep(meta: dict[str, Any], columns: Table) -> tuple[dict[str, Any], Table]:
-    """Keep all of version 1: version 2 added columns that `chain_columns` computes."""
-    return meta, columns
-
-
-UPGRADES: dict[int, Upgrade] = {1: _keep}
+FORMAT_VERSION = 2  # files of version 1 lack the columns that `chain_columns` computes
 # The only key in the file's metadata. A second one would make the order of its bytes random.
 _HEADER = "specviz"
 _FILE_DTYPES = ("U8", "I32", "I64", "F32")
@@ -271,7 +259,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Table]]:
         if not S_ISREG(path.stat().st_mode):
             raise TraceError("is a folder or a device, not a file; check the path")
         with safe_open(path, framework="numpy") as file:
-            version, meta = _header(file.metadata())
+            meta = _meta(file.metadata())
             columns = {name: _column(file, name) for name in file.keys()}  # noqa: SIM118 - file is not a dict
     except TraceError:
         raise
@@ -282,8 +270,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Table]]:
         raise TraceError(
             "is not a safetensors file, or a damaged one; copy it again or record the run again"
         ) from error
-    for step in range(version, FORMAT_VERSION):
-        meta, columns = UPGRADES[step](meta, columns)
     tables: dict[str, Table] = {name: {} for name in COLUMNS}
     for name, values in columns.items():
         table, _, column = name.partition(".")
@@ -309,8 +295,8 @@ def _column(file: Any, name: str) -> Array:
         ) from error
 
 
-def _header(metadata: dict[str, str] | None) -> tuple[int, dict[str, Any]]:
-    """Return a file's format version and its meta data. Raises TraceError for another version."""
+def _meta(metadata: dict[str, str] | None) -> dict[str, Any]:
+    """Return the meta data of a file. Raise TraceError for a format that is not known."""
     if not metadata or _HEADER not in metadata:
         raise TraceError(
             "is a safetensors file but not a trace; choose a file that Trace.save wrote"
@@ -328,4 +314,4 @@ def _header(metadata: dict[str, str] | None) -> tuple[int, dict[str, Any]]:
         raise TraceError(
             f"has format version {found}, but this release reads version {FORMAT_VERSION}; {remedy}"
         )
-    return version, dict(meta) if isinstance(meta, dict) else {}
+    return dict(meta) if isinstance(meta, dict) else {}
