@@ -16,7 +16,11 @@ ROOT = Path(__file__).parents[1]
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 60  # of the body's code: docstrings, blank lines and comments do not count
 MAX_LOOP_LINES = 38  # of the body, comments included: what fits one screen
-MODULES = {"pillow": "PIL", "ipython": "IPython"}  # whose names are not those of distributions
+MODULES = {
+    "lazy-loader": "lazy_loader",
+    "pillow": "PIL",
+    "ipython": "IPython",
+}  # whose names are not those of distributions
 UNSAFE = ("pickle", "dill", "cloudpickle", "shelve", "joblib", "marshal")
 # Transformers' caches, which a new release may change, stay in these files.
 CACHES = ("DynamicCache", "StaticCache", "EncoderDecoderCache", "cache_utils")

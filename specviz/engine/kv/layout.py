@@ -140,7 +140,7 @@ class Columns(Layout):
         self.held[row] = -1
         self.held[row, start : self.frontier] = torch.arange(n - 1, device=self.held.device)
         self.at[row, : n - 1] = torch.arange(start, self.frontier, device=self.held.device)
-        self._look_ahead(row, n, self.frontier)
+        self._look_ahead(slice(row, row + 1), to_device([n], self.at.device), self.frontier)
 
     def advance(
         self,
@@ -156,14 +156,18 @@ class Columns(Layout):
             gained: tokens of each row that stay: its pending token and its accepted drafts.
             paths: by row, the columns behind the old frontier of the accepted drafts of a tree.
         """
-        for row, (n, kept) in enumerate(zip(lengths, gained, strict=True)):
-            # The round wrote the pending token and K drafts from the frontier on. Of a chain, the
-            # first `gained` columns stay: that token and the accepted drafts. The target's own
-            # token is pending now and has no column yet.
-            self.held[row, self.frontier + kept : self.frontier + len(self._ahead)] = -1
-            if paths and row in paths and kept > 1:
-                self._keep_path(row, n - 1 - kept, paths[row][: kept - 1])
-            self._look_ahead(row, n, frontier)
+        rows, width = slice(0, len(lengths)), len(self._ahead)
+        n, kept = to_device([lengths, gained], self.at.device)  # (b,) each
+        # The round wrote the pending token and K drafts from the frontier on. Of a chain, the first
+        # `gained` columns stay: that token and the accepted drafts. The target's own token is
+        # pending now and has no column yet.
+        written = self.held[rows, self.frontier : self.frontier + width]  # (b, width), a view
+        written.masked_fill_(self._ahead >= kept[:, None], -1)
+        for row, path in (paths or {}).items():
+            count = gained[row] - 1
+            if count > 0:
+                self._keep_path(row, lengths[row] - 1 - gained[row], path[:count])
+        self._look_ahead(rows, n, frontier)
         self.frontier = frontier
 
     def _keep_path(self, row: int, pending: int, path: Sequence[int]) -> None:
@@ -182,12 +186,13 @@ class Columns(Layout):
         self.frontier -= columns
         self.set_starts([start - columns for start in self.starts[:rows]])
 
-    def _look_ahead(self, row: int, n: int, frontier: int) -> None:
-        """Note where the pending token and the drafts of the next round go."""
+    def _look_ahead(self, rows: slice, n: Tensor, frontier: int) -> None:
+        """Note where the pending tokens and the drafts of the next round go, for n (b,) tokens."""
         # Before they are fed: masks and slots of a round are made from these notes.
-        width = len(self._ahead)
-        self.held[row, frontier : frontier + width] = n - 1 + self._ahead
-        self.at[row, n - 1 : n - 1 + width] = frontier + self._ahead
+        indices = n[:, None] - 1 + self._ahead  # (b, width)
+        columns = frontier + self._ahead
+        self.held[rows, frontier : frontier + len(columns)] = indices
+        self.at[rows].scatter_(1, indices, columns.expand_as(indices))
 
     def take(self, order: Sequence[int]) -> None:
         super().take(order)
