@@ -24,8 +24,8 @@ import specviz as sv
 from specviz.engine import sampling
 from specviz.engine.draft import Draft
 from specviz.engine.names import COUPLINGS
-from specviz.engine.rng import Noise, unit
-from specviz.engine.sampling import Chooser, Places, draw, residual
+from specviz.engine.rng import CHILDREN, TARGET, Noise, unit
+from specviz.engine.sampling import Chooser, Places, Random, draw, residual
 from specviz.engine.strategies import STRATEGIES, Strategy
 
 each_coupling = pytest.mark.parametrize("coupling", COUPLINGS)
@@ -728,6 +728,23 @@ def test_warping_keeps_shapes_and_works_in_float32() -> None:
     assert p.dtype == torch.float64
     torch.testing.assert_close(p.sum(-1), torch.ones(2, 3, dtype=torch.float64), rtol=0, atol=1e-14)
     torch.testing.assert_close(params.distribution(logits[1, 2]), p[1, 2], rtol=0, atol=0)
+
+
+def test_a_device_computes_the_numbers_of_the_host() -> None:
+    random = Random(10**20)
+    places = Places(torch.tensor([0, 5, 7]), torch.tensor([3, 10, 123_456]))
+    for child in (0, 2):
+        host, device = (
+            random.uniforms(places, 4, child),
+            random.uniforms_on_device(places, 4, child),
+        )
+        assert torch.equal(host, device)
+    for purpose in (TARGET, CHILDREN):
+        host = random.gumbel(places, 1, 99, purpose)
+        device = random.gumbel_on_device(places, 1, 99, purpose)
+        torch.testing.assert_close(host, device, rtol=1e-12, atol=1e-12)
+    many = random.gumbel(places, 3, 99)
+    torch.testing.assert_close(many, random.gumbel_on_device(places, 3, 99, TARGET))
 
 
 def test_noise_has_the_moments_that_it_should() -> None:

@@ -2,8 +2,8 @@
 
 It is the same for one row and for many. It prints nothing, times nothing and knows no tokenizer; it
 yields an event after each phase. How the methods of batch speculative decoding differ is in
-`strategies/`, how tokens are proposed in `drafters/`, which of them are verified in `selectors/`,
-and how drafts are accepted in `accept.py`.
+`strategies/`, how tokens are proposed in `drafters/`, which of them are verified in `selectors.py`,
+how drafts are judged in `sampling.py`, and what a row keeps of them in `accept.py`.
 """
 
 from collections.abc import Iterator

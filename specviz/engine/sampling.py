@@ -344,18 +344,14 @@ class Random:
     def uniforms(self, places: Places, count: int, child: int = 0) -> Tensor:
         """Return (b, count, 3) in (0, 1) for `count` tokens from each place on."""
         if places.indices.is_cuda:
-            indices = places.indices[:, None] + torch.arange(count, device=places.indices.device)
-            zero = torch.zeros_like(indices)
-            requests = places.requests[:, None] + zero
-            words = self.noise.words(requests, (indices, zero, zero, zero + child))
-            return _unit(torch.stack(words[:3], -1))
+            return self.uniforms_on_device(places, count, child)
         rows = [self.noise.uniforms(*place, count, child) for place in places.on_host()]
         return torch.from_numpy(np.stack(rows))
 
     def gumbel(self, places: Places, count: int, size: int, purpose: int = TARGET) -> Tensor:
         """Return noise (b, count, V) for `count` tokens from each place on."""
         if places.indices.is_cuda:
-            return self._gumbel_on_device(places, count, size, purpose)
+            return self.gumbel_on_device(places, count, size, purpose)
         if purpose != TARGET:
             drawn = [self.noise.gumbel(*place, size, purpose) for place in places.on_host()]
             return torch.from_numpy(np.stack(drawn))[:, None]
@@ -377,7 +373,16 @@ class Random:
                 kept[request, index] = noise
         self._drawn = kept
 
-    def _gumbel_on_device(self, places: Places, count: int, size: int, purpose: int) -> Tensor:
+    # On a GPU the numbers are computed there, so that a graph can capture it.
+
+    def uniforms_on_device(self, places: Places, count: int, child: int) -> Tensor:
+        indices = places.indices[:, None] + torch.arange(count, device=places.indices.device)
+        zero = torch.zeros_like(indices)
+        requests = places.requests[:, None] + zero
+        words = self.noise.words(requests, (indices, zero, zero, zero + child))
+        return _unit(torch.stack(words[:3], -1))
+
+    def gumbel_on_device(self, places: Places, count: int, size: int, purpose: int) -> Tensor:
         device = places.indices.device
         indices = places.indices[:, None, None] + torch.arange(count, device=device)[:, None]
         fours = torch.arange(-(-size // 4), device=device)  # four ids of each
