@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from specviz.checks.watch.watched import watch as watch
     from specviz.engine.drafters import drafter as drafter
     from specviz.engine.drafters import drafters as drafters
-    from specviz.engine.heads.load import load_heads as load_heads
     from specviz.engine.models.pair import Pair as Pair
+    from specviz.engine.models.pair import load_heads as load_heads
     from specviz.engine.models.pair import load_pair as load_pair
     from specviz.engine.peak import PeakMeter as PeakMeter
     from specviz.engine.run import decode as decode
@@ -66,7 +66,7 @@ _HOME = {
     "Plan": "specviz.generation.memory",
     "plan": "specviz.generation.memory",
     "PeakMeter": "specviz.engine.peak",
-    "load_heads": "specviz.engine.heads.load",
+    "load_heads": "specviz.engine.models.pair",
     "load_pair": "specviz.engine.models.pair",
     "SamplingParams": "specviz.engine.sampling",
     "decode": "specviz.engine.run",

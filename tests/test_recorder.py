@@ -13,8 +13,6 @@ from torch import Tensor
 
 import specviz as sv
 from specviz.engine.kv.layout import Layout
-from specviz.engine.options import Options
-from specviz.engine.run import make_run
 from specviz.engine.state import State
 from specviz.engine.strategies.eqspec import EqSpec
 from specviz.engine.timing import Stopwatch

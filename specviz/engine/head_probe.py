@@ -13,7 +13,7 @@ from torch import Tensor
 from specviz.engine.features import Features, FeatureStore
 from specviz.engine.heads import DraftHead
 from specviz.engine.heads.cached import CachedHead
-from specviz.engine.heads.layer import shifted
+from specviz.engine.heads.modules import shifted
 from specviz.engine.models.compat import attention_of
 from specviz.engine.probe import (
     NEGLIGIBLE,
@@ -50,7 +50,9 @@ def find_difference(head: DraftHead) -> str | None:
     count = len(SLOTS[0])
     tokens = token_ids(head, count)
     generator = torch.Generator().manual_seed(0)  # the caller's random state stays as it is
-    features = torch.randn(count, head.kept_width, generator=generator).to(head.device, head.dtype)
+    features = torch.randn(count, head.settings.hidden_size, generator=generator).to(
+        head.device, head.dtype
+    )
     try:
         expected = _plain(head, tokens, features)
         difference = worst_difference(_in_slabs(head, tokens, features), SLOTS, expected)
@@ -95,7 +97,7 @@ def _noise(head: DraftHead, tokens: list[int], features: Tensor, expected: Tenso
 def _in_slabs(head: DraftHead, tokens: list[int], features: Tensor) -> Tensor:
     """Return the output (b, q, D) for each row's last q tokens, after a prefill of the others."""
     rows = len(SLOTS)
-    wanted = Features(head.kept_width, lambda states: states[0])
+    wanted = Features(head.settings.hidden_size, lambda states: states[0])
     store = FeatureStore(wanted, rows, len(tokens), head.dtype, head.device)
     store.values[:] = features
     cached = CachedHead(head, rows, max(map(max, SLOTS)) + 1, None, store)

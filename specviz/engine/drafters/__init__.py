@@ -8,10 +8,8 @@ from specviz.engine.draft import Draft
 from specviz.engine.drafters.base import Drafter, NoDrafter, Task
 from specviz.engine.drafters.heads import (
     CloverDrafter,
-    Eagle1Drafter,
     Eagle3Drafter,
     MedusaDrafter,
-    ParallelDrafter,
 )
 from specviz.engine.drafters.lookup import LookupDrafter
 from specviz.engine.drafters.model import ModelDrafter
@@ -39,10 +37,8 @@ DRAFTERS: dict[str, type[Drafter]] = {
         TreeDrafter,
         StaticTree,
         Eagle3Drafter,
-        Eagle1Drafter,
         MedusaDrafter,
         CloverDrafter,
-        ParallelDrafter,
     )
 }
 

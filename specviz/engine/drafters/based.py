@@ -8,20 +8,17 @@ from transformers import PreTrainedModel
 from specviz.engine.drafters.base import Drafter, Task
 from specviz.engine.drafters.heads import (
     CloverDrafter,
-    Eagle1Drafter,
     Eagle3Drafter,
     HeadDrafter,
     MedusaDrafter,
-    ParallelDrafter,
 )
 from specviz.engine.drafters.model import ModelDrafter
 from specviz.engine.features import Features
 from specviz.engine.models.pair import Pair
-from specviz.util.validate import is_one_of, require_choice
+from specviz.util.validate import require_choice
 
 _CHAINS: dict[str, type[ModelDrafter] | type[HeadDrafter]] = {
-    kind.name: kind
-    for kind in (ModelDrafter, Eagle3Drafter, Eagle1Drafter, MedusaDrafter, CloverDrafter)
+    kind.name: kind for kind in (ModelDrafter, Eagle3Drafter, MedusaDrafter, CloverDrafter)
 }
 
 
@@ -41,12 +38,6 @@ class BasedDrafter(ModelDrafter):
     branches: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if is_one_of(self.base, (ParallelDrafter.name,)):
-            raise ValueError(
-                "base='parallel' drafts all tokens in one forward, before any of them is chosen, "
-                "so no branch could read its own; pass base='eagle3', or drafter='parallel' for "
-                "chains"
-            )
         require_choice("base", self.base, _CHAINS)
 
     @property

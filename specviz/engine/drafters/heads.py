@@ -4,7 +4,7 @@ A head reads the features of committed tokens. Beyond the pending token none are
 goes on with the head's own output. What it has written for such guesses is right for the round
 only: accepted drafts are read again, with true features, when the next round begins.
 
-Sources: those of `specviz.engine.heads.eagle` and `specviz.engine.heads.residual`.
+Sources: those of `specviz.engine.heads.modules`.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,6 @@ from specviz.engine.drafters.model import choose, run_ahead
 from specviz.engine.drafters.readers import count_fed, make_reader
 from specviz.engine.features import Features
 from specviz.engine.heads import DraftHead
-from specviz.engine.heads.cached import CachedHead
 from specviz.engine.models.pair import Pair
 from specviz.engine.state import State
 from specviz.util.validate import require_bool
@@ -41,7 +40,7 @@ class HeadDrafter(Drafter):
 
     def features(self, pair: Pair) -> Features:
         head = self.head(pair)
-        return Features(head.kept_width, lambda states: head.fuse(head.select(states)))
+        return Features(head.settings.hidden_size, lambda states: head.fuse(head.select(states)))
 
     def models(self, pair: Pair) -> dict[str, PreTrainedModel]:
         return {"draft": self.head(pair)}
@@ -71,8 +70,8 @@ class HeadDrafter(Drafter):
 
 
 @dataclass(frozen=True)
-class GuessingDrafter(HeadDrafter):
-    """A head whose K/V of drafts comes from guesses: from its own output, or from mask entries.
+class Eagle3Drafter(HeadDrafter):
+    """A head that goes on with its own output, one forward a draft.
 
     Attributes:
         reread: whether accepted drafts are read again with true features. Without it the text is
@@ -81,50 +80,29 @@ class GuessingDrafter(HeadDrafter):
 
     reread: bool = True
 
-    def __post_init__(self) -> None:
-        require_bool("reread", self.reread)
-
-    @property
-    def rereads_drafts(self) -> bool:
-        return self.reread
-
-    def fed_first(self, max_draft_tokens: int) -> int:
-        return super().fed_first(max_draft_tokens) if self.reread else 2
-
-    def count_fed(self, state: State) -> int:
-        """Return how many of each row's last tokens the head is fed when a round begins."""
-        # Two, as for a draft model: the last draft may have been accepted without being read.
-        return count_fed(state) if self.reread else 2
-
-
-@dataclass(frozen=True)
-class ChainHeadDrafter(GuessingDrafter):
-    """A head that goes on with its own output, one forward a draft."""
-
-    @property
-    def draft_kv(self) -> str:
-        return "provisional"
-
-    def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        return run_ahead(state, "draft", num_draft_tokens, self.count_fed(state))
-
-
-@dataclass(frozen=True)
-class Eagle3Drafter(ChainHeadDrafter):
     name: ClassVar[str] = "eagle3"
     description: ClassVar[str] = (
         "EAGLE-3: one layer over tokens and three of the target's layers, fed with its own output"
     )
     capturable: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        require_bool("reread", self.reread)
 
-@dataclass(frozen=True)
-class Eagle1Drafter(ChainHeadDrafter):
-    name: ClassVar[str] = "eagle1"
-    description: ClassVar[str] = (
-        "EAGLE-1: one layer over tokens and the target's last layer, which predicts its features"
-    )
-    capturable: ClassVar[bool] = True
+    @property
+    def draft_kv(self) -> str:
+        return "provisional"
+
+    @property
+    def rereads_drafts(self) -> bool:
+        return self.reread
+
+    def fed_first(self, max_draft_tokens: int) -> int:
+        # Two, as for a draft model: the last draft may have been accepted without being read.
+        return super().fed_first(max_draft_tokens) if self.reread else 2
+
+    def propose(self, state: State, num_draft_tokens: int) -> Draft:
+        return run_ahead(state, "draft", num_draft_tokens, count_fed(state) if self.reread else 2)
 
 
 @dataclass(frozen=True)
@@ -165,34 +143,3 @@ class CloverDrafter(ResidualDrafter):
         "before it"
     )
     capturable: ClassVar[bool] = True
-
-
-@dataclass(frozen=True)
-class ParallelDrafter(GuessingDrafter):
-    """All drafts from one forward: mask entries stand for the tokens between."""
-
-    name: ClassVar[str] = "parallel"
-    description: ClassVar[str] = (
-        "a head like EAGLE-3's that reads mask entries, so that one forward gives all drafts"
-    )
-    capturable: ClassVar[bool] = True
-
-    @property
-    def draft_kv(self) -> str:
-        return "masks"
-
-    def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        cache = state.caches["draft"]
-        assert isinstance(cache, CachedHead)
-        fed_first = self.count_fed(state)
-        fed, indices = state.batch.last_tokens(fed_first)
-        further = torch.arange(1, num_draft_tokens, device=indices.device)
-        indices = torch.cat([indices, indices[:, -1:] + further], 1)
-        # The ids of mask entries are not read; those of the pending tokens stand in their place.
-        fed = torch.cat([fed, fed[:, -1:].expand(-1, len(further))], 1)
-        masked = torch.arange(indices.shape[1], device=indices.device) >= fed_first
-        logits = cache.forward(
-            state.feed(fed, indices), logits_to_keep=num_draft_tokens, masked=masked
-        ).float()  # (b, K, V)
-        tokens = [choose(state, logits[:, j], j) for j in range(num_draft_tokens)]
-        return Draft(torch.stack(tokens, 1), logits)

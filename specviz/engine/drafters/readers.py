@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specviz.engine.heads import ResidualHeads
 from specviz.engine.heads.cached import CachedHead
-from specviz.engine.heads.layer import at
+from specviz.engine.heads.modules import at
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.state import State
