@@ -15,7 +15,7 @@ from transformers import LlamaModel, PreTrainedTokenizerFast
 
 import specviz as sv
 from specviz.engine.options import Options
-from specviz.engine.probe import check_exact
+from specviz.engine.trial import check_exact
 from specviz.generation.generate import RareOptions
 
 NEW_TOKENS = 8
