@@ -25,8 +25,7 @@ from conftest import (
 import specviz as sv
 from specviz import metrics
 from specviz.engine.drafters import DRAFTERS, Draft, Drafter, Task
-from specviz.engine.drafters.model import ModelDrafter
-from specviz.engine.drafters.synthetic import SyntheticDrafter
+from specviz.engine.drafters.chains import ModelDrafter, SyntheticDrafter
 from specviz.engine.names import COUPLINGS
 from specviz.engine.state import State
 from specviz.engine.strategies import STRATEGIES

@@ -18,8 +18,8 @@ import test_heads as heads
 import torch
 from tiny_heads import STEPS, pair_with
 
+from specviz.engine.drafters import chains
 from specviz.engine.drafters import heads as drafters
-from specviz.engine.drafters import model as chains
 from specviz.engine.features import FeatureStore
 from specviz.engine.heads import files as head_files
 from specviz.engine.heads import modules as head_modules

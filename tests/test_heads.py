@@ -12,7 +12,7 @@ from tree_drafters import GUMBEL, TOKENS, alone
 
 import specviz as sv
 from specviz.engine.draft_length import DraftLength
-from specviz.engine.drafters.model import choose
+from specviz.engine.drafters.chains import choose
 from specviz.engine.events import Drafted
 from specviz.engine.heads import KINDS, build_head
 from specviz.engine.state import State
