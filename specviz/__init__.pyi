@@ -14,7 +14,7 @@ from .checks.watch.watched import Watched as Watched
 from .checks.watch.watched import watch as watch
 from .engine.drafters import drafter as drafter
 from .engine.drafters import drafters as drafters
-from .engine.heads.load import load_heads as load_heads
+from .engine.heads.files import load_heads as load_heads
 from .engine.models.pair import Pair as Pair
 from .engine.models.pair import load_pair as load_pair
 from .engine.peak import PeakMeter as PeakMeter

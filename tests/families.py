@@ -27,8 +27,8 @@ from transformers import PreTrainedModel
 
 import specviz as sv
 from specviz.engine.kv.states import find_mixers, without_limits
-from specviz.engine.probe import TIMES_NOISE
 from specviz.engine.rng import Noise
+from specviz.engine.trial import TIMES_NOISE
 from specviz.util.files import save_measured
 
 DATA = Path(__file__).parents[1] / "figures" / "data" / "families.csv"

@@ -43,7 +43,7 @@ from specviz.bench.running import Log
 from specviz.bench.sources import HfAssisted, HfGenerate, prompt_ids
 from specviz.bench.table import conditions
 from specviz.cli.main import main
-from specviz.engine.drafters.synthetic import SyntheticDrafter
+from specviz.engine.drafters.chains import SyntheticDrafter
 from specviz.engine.strategies import STRATEGIES
 from specviz.engine.strategies.eqspec import EqSpec
 from specviz.engine.threads import computing_with

@@ -7,7 +7,7 @@ from conftest import make_pair, make_prompts
 
 import specviz as sv
 from specviz.bench.measuring import ClockedDrafter
-from specviz.engine.drafters import synthetic
+from specviz.engine.drafters import chains as synthetic
 
 DRAFTER = sv.drafter("synthetic", rates=[0.9, 0.7, 0.4])
 OPTIONS: dict[str, Any] = {

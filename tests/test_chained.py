@@ -119,7 +119,7 @@ def test_a_strategy_may_shorten_a_round(chains: list[int]) -> None:
 
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("batch_size", [1, 2])
-@pytest.mark.parametrize("drafter", ["eagle3", sv.drafter("eagle3", reread=False), "eagle1"])
+@pytest.mark.parametrize("drafter", ["eagle3", sv.drafter("eagle3", reread=False)])
 def test_a_head_reads_its_own_features(
     drafter: Any, batch_size: int, chains: list[int], embedded: sv.Pair
 ) -> None:

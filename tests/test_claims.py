@@ -296,8 +296,6 @@ def claims_of_heads() -> Iterator[str]:
     alone, chains = (right[head].tolist() for head in ("eagle3-alone", "eagle3"))
     yield f"top-1 falls from {alone[0]:.2f} to {alone[1]:.2f}"
     yield f"with chains from {chains[0]:.2f} to {chains[1]:.2f}"
-    less = 100 * (right["eagle3", 1] - right["eagle1", 1])
-    yield f"With EAGLE-1's loss it is right {less:.0f} points less often at the first step"
     quarter, half, whole = (trained("eagle3", share)["length"] for share in (0.25, 0.5, 1))
     yield f"adds {whole - half:.2f} tokens a round where the first added {half - quarter:.2f}"
 

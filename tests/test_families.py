@@ -10,8 +10,8 @@ import torch
 from transformers import LlamaConfig, PreTrainedModel
 
 import specviz as sv
-from specviz.engine.probe import check_exact
 from specviz.engine.rng import Noise
+from specviz.engine.trial import check_exact
 
 QUICK = {
     "llama": "exact",

@@ -10,8 +10,8 @@ import torch
 from conftest import CLASSES, make_pair
 
 import specviz as sv
-from specviz.engine.drafters.model import ModelDrafter
-from specviz.engine.drafters.tree import TreeDrafter
+from specviz.engine.drafters.chains import ModelDrafter
+from specviz.engine.drafters.trees import TreeDrafter
 from specviz.engine.features import Features
 from specviz.engine.models.pair import Pair
 from specviz.engine.state import State

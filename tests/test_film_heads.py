@@ -19,7 +19,7 @@ import specviz as sv
 from specviz.engine.drafters import Drafter
 from specviz.engine.heads import KINDS
 from specviz.engine.heads.cached import CachedHead
-from specviz.record.heads import MASK, NONE, OWN, SOURCES, TARGET, feature_reads, head_name
+from specviz.record.heads import NONE, OWN, SOURCES, TARGET, feature_reads, head_name
 from specviz.record.replay import Replay
 from specviz.record.schema import ACCEPTED, BONUS, PHASES, PROMPT, STALE
 from specviz.record.trace import Trace
@@ -28,9 +28,7 @@ from specviz.views.stepper.film import film
 PROMPTS = [prompt for prompt in make_prompts() if len(prompt) < 20][:5]
 STRATEGIES = ("inplace", "eqspec", "masking", "exspec")
 SCHEDULE, DRAFT, VERIFY, ACCEPT, SYNCHRONISE = range(len(PHASES))
-DRAFTS_BY = {"eagle3": OWN, "eagle1": OWN, "parallel": MASK}
 every_head = pytest.mark.parametrize("kind", KINDS)
-with_guesses = pytest.mark.parametrize("kind", DRAFTS_BY)
 
 
 @functools.cache
@@ -75,10 +73,8 @@ def test_sources_are_those_that_the_engine_handed_to_the_head(kind, monkeypatch)
     forward_next = CachedHead.forward_next
 
     def counted_forward(self, feed, **arguments):
-        masked = arguments.get("masked")
         first = int((feed.indices == 0).sum())
-        masks = 0 if masked is None else int(masked.sum()) * len(feed.indices)
-        read.update({NONE: first, MASK: masks, TARGET: feed.indices.numel() - first - masks})
+        read.update({NONE: first, TARGET: feed.indices.numel() - first})
         return forward(self, feed, **arguments)
 
     def counted_next(self, feed):
@@ -93,10 +89,10 @@ def test_sources_are_those_that_the_engine_handed_to_the_head(kind, monkeypatch)
     drafting = trace.feeds["phase"] == DRAFT
     assert set(reads[of_head & ~drafting].tolist()) <= {NONE, TARGET}, "prompts have features"
     source = reads[of_head & drafting]
-    found = {code: int((source == code).sum()) for code in (NONE, TARGET, OWN, MASK)}
-    assert found == {code: read[code] for code in (NONE, TARGET, OWN, MASK)}
+    found = {code: int((source == code).sum()) for code in (NONE, TARGET, OWN)}
+    assert found == {code: read[code] for code in (NONE, TARGET, OWN)}
     assert found[TARGET] > 0
-    assert {code for code in (OWN, MASK) if found[code]} == set(filter(None, [DRAFTS_BY.get(kind)]))
+    assert (found[OWN] > 0) == (kind == "eagle3")
 
 
 @every_head
@@ -120,15 +116,13 @@ def test_a_run_without_a_head_reads_no_features():
     assert (reads.token == -1).all()
 
 
-@with_guesses
-def test_replays_keep_the_source_of_each_slot(kind):
+def test_replays_keep_the_source_of_each_slot():
     """Over realignments, too: what is accepted keeps its source until it is read again."""
-    trace = recorded(kind)
+    trace = recorded("eagle3")
     seen = Counter()
     for frame in Replay(trace).frames():
         held = frame.draft
         counts = (held.state >= PROMPT) & (held.state <= BONUS)
-        assert not (counts & (held.source == MASK)).any(), "a mask entry is K/V of no token"
         provisional = counts & (held.source == OWN)
         assert (held.state[provisional] == ACCEPTED).all()
         seen[frame.phase] += int(provisional.sum())
@@ -136,9 +130,10 @@ def test_replays_keep_the_source_of_each_slot(kind):
             assert not provisional.any(), "all accepted drafts are read again"
         assert (frame.target.source[frame.target.state != 0] <= NONE).all()
         stale = held.state == STALE
-        seen["stale"] += int((stale & (held.source == DRAFTS_BY[kind])).sum())
+        seen["stale"] += int((stale & (held.source == OWN)).sum())
     assert seen["stale"] > 0
-    assert (seen["synchronise"] > 0) == (seen["schedule"] > 0) == (kind != "parallel")
+    assert seen["synchronise"] > 0
+    assert seen["schedule"] > 0
 
 
 # --- the film ---
@@ -146,12 +141,10 @@ def test_replays_keep_the_source_of_each_slot(kind):
 
 @pytest.mark.sweep(12)
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@with_guesses
-def test_guessed_slots_are_what_the_head_was_fed_behind_the_pending_token(kind, strategy):
-    trace = recorded(kind, strategy)
-    told = filmed(kind, strategy)
-    number_of = SOURCES.index("own" if DRAFTS_BY[kind] == OWN else "mask")
-    assert told["head"] == f"{kind} head"
+def test_guessed_slots_are_what_the_head_was_fed_behind_the_pending_token(strategy):
+    trace = recorded("eagle3", strategy)
+    told = filmed("eagle3", strategy)
+    assert told["head"] == "eagle3 head"
     assert told["sources"] == list(SOURCES)
     total = Counter()
     for number, each in enumerate(told["rounds"]):
@@ -160,15 +153,13 @@ def test_guessed_slots_are_what_the_head_was_fed_behind_the_pending_token(kind, 
             kept = entry["length"] + min(entry["accepted"], entry["gained"])
             slots = set(trace.feeds["slot"][fed].tolist())
             accepted = set(trace.feeds["slot"][fed[trace.feeds["index"][fed] < kept]].tolist())
-            if number_of == MASK:
-                accepted = set()
             for phase, wanted in ((DRAFT, slots), (VERIFY, slots), (ACCEPT, accepted)):
                 runs = each["stages"][phase]["guessed"][row]
                 assert {slot for first, stop, _ in runs for slot in range(first, stop)} == wanted
-                assert {source for *_, source in runs} <= {number_of}
+                assert {source for *_, source in runs} <= {SOURCES.index("own")}
                 total[phase] += len(wanted)
     assert total[DRAFT] > 0
-    assert (total[ACCEPT] > 0) == (number_of == OWN)
+    assert total[ACCEPT] > 0
 
 
 def test_a_tree_that_grows_from_a_head_is_made_of_guesses():
@@ -185,14 +176,6 @@ def test_a_tree_that_grows_from_a_head_is_made_of_guesses():
                 found = {slot for first, stop, _ in runs for slot in range(first, stop)}
                 assert found == slots if phase == DRAFT else len(found) <= entry["accepted"]
     assert "It read" in " ".join(each["stages"][DRAFT]["words"] for each in told["rounds"])
-
-
-@with_guesses
-def test_a_mask_entry_has_no_token_in_the_film(kind):
-    told = filmed(kind)
-    lanes = told["lanes"]
-    tokens = [run[6] for lane in lanes for run in lane if isinstance(run, list) and run[6]]
-    assert any(-1 in run for run in tokens) == (kind == "parallel")
 
 
 def test_a_head_without_guesses_has_none():
@@ -245,8 +228,7 @@ def test_the_draft_is_described_with_what_the_head_read(kind, strategy):
         drafts += int(here.sum())
         for count, phrase in zip(here, each["stages"][DRAFT]["words_of"], strict=True):
             assert (f"after reading {count} accepted draft" in phrase) == (count > 0)
-        own, masks = "went on with its own output" in words, "mask entries" in words
-        assert (own, masks) == (kind in ("eagle3", "eagle1"), kind == "parallel")
+        assert ("went on with its own output" in words) == (kind == "eagle3")
         assert ("last state" in words) == (kind in ("medusa", "clover"))
         assert "draft model" not in words
     assert (drafts > 0) == (kind != "medusa")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tree_drafters import TOKENS
 
 import specviz as sv
 from specviz.engine.heads import KINDS, build_head
-from specviz.engine.heads.fingerprint import fingerprint
+from specviz.engine.heads.files import fingerprint
 
 
 def write(
@@ -31,7 +31,7 @@ def write(
 
 def write_own(folder: Path, kind: str, **changes: Any) -> Path:
     head = fitted("llama", kind)
-    settings = head.settings.to_dict() | {"target": fingerprint(make_pair("llama").target)}
+    settings = asdict(head.settings) | {"target": fingerprint(make_pair("llama").target)}
     config = {"format": "specviz head", "version": 1} | settings | changes
     return write(folder, head.state_dict(), config)
 
@@ -115,7 +115,7 @@ def test_damaged_files_are_refused_with_one_sentence(tmp_path):
             lambda folder=folder: sv.load_heads(folder, pair), "", error=FileNotFoundError
         )
     folder = write_own(tmp_path / "other", "medusa", heads=STEPS + 2)
-    check_refusal(lambda: sv.load_heads(folder, pair), "the weights in", "do not fit")
+    check_refusal(lambda: sv.load_heads(folder, pair), "the files in", "do not fit")
 
 
 def test_a_head_says_how_long_it_was_trained(tmp_path):
@@ -404,7 +404,7 @@ def test_shards_are_read(tmp_path):
         check_refusal(lambda: sv.load_heads(folder, pair), "", named, error=FileNotFoundError)
     for damaged in ("{", "[]", "{}"):
         index.write_text(damaged)
-        check_refusal(lambda: sv.load_heads(folder, pair), "", "is not an index of weights")
+        check_refusal(lambda: sv.load_heads(folder, pair), "the files in", "are damaged")
 
 
 REFUSED = {

@@ -14,25 +14,16 @@ from tree_drafters import GUMBEL
 
 import specviz as sv
 from specviz.engine.heads import KINDS, build_head
-from specviz.engine.heads.layer import HeadLayer, shifted
-from specviz.engine.heads.residual import Gate
+from specviz.engine.heads.modules import Gate, HeadLayer, shifted
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "eagle1"])
-def test_unrolled_chains_are_forwards_over_everything(kind):
+@pytest.mark.parametrize("more", [{}, {"norm_before_residual": True, "qk_norm": True}])
+def test_unrolled_chains_are_forwards_over_everything(more):
     """Against the plain form: one forward over all entries, the chain's with own features."""
-    check_chains(kind)
-
-
-def test_unrolled_chains_of_a_published_layer():
-    check_chains("eagle3", norm_before_residual=True, qk_norm=True)
-
-
-def check_chains(kind, **more):
-    pair = pair_with("llama", kind, torch.float64)
-    head = pair.heads[kind]
+    pair = pair_with("llama", "eagle3", torch.float64)
+    head = pair.heads["eagle3"]
     if more:
-        head = build_head(kind, pair.target, **more).double()
+        head = build_head("eagle3", pair.target, **more).double()
         for name, values in head.named_parameters():
             if "norm" in name:
                 torch.nn.init.uniform_(values.data, 0.5, 2.0)

@@ -18,12 +18,13 @@ import test_heads as heads
 import torch
 from tiny_heads import STEPS, pair_with
 
+from specviz.engine.drafters import chains
 from specviz.engine.drafters import heads as drafters
-from specviz.engine.drafters import model as chains
 from specviz.engine.features import FeatureStore
-from specviz.engine.heads import published, residual
-from specviz.engine.heads.base import DraftHead
+from specviz.engine.heads import files as head_files
+from specviz.engine.heads import modules as head_modules
 from specviz.engine.heads.cached import CachedHead
+from specviz.engine.heads.modules import DraftHead
 from specviz.engine.state import State
 
 FAILS = (AssertionError, pytest.fail.Exception)  # also of a refusal that does not come
@@ -105,7 +106,7 @@ def nothing(_):
 
 
 TRAPS = {
-    "trained one on": (residual, "shifted", own_feature, MEDUSA),
+    "trained one on": (head_modules, "shifted", own_feature, MEDUSA),
     "token 0 doubled": (CachedHead, "prefill", token_0_doubled, EAGLE3),
     "token 0 dropped": (CachedHead, "_hiding_first", token_0_hidden, EAGLE3),
     "features stay behind": (FeatureStore, "take", nothing, MEDUSA_MOVED),
@@ -158,4 +159,4 @@ def test_a_mistake_in_a_published_head_is_found(monkeypatch, tmp_path):
     check = partial(files.test_published_medusa_heads_draft_the_same, False)
     check(tmp_path / "right")
     wrong = partial(check, tmp_path / "wrong")
-    check_with_mistake(monkeypatch, published, "load_file", heads_one_on, wrong)
+    check_with_mistake(monkeypatch, head_files, "load_file", heads_one_on, wrong)

@@ -13,7 +13,7 @@ from specviz.engine.drafters import Drafter
 from specviz.engine.events import Drafted
 from specviz.record.schema import MODELS, PHASES
 
-BASES = ("medusa", "clover", "eagle3", "eagle1")
+BASES = ("medusa", "clover", "eagle3")
 FAN = [[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]
 
 
@@ -143,12 +143,6 @@ def test_trees_that_a_head_cannot_grow_are_refused():
         "num_draft_tokens must be at most 5",
         "or the depth of the tree",
     )
-    for name in ("tree", "static_tree"):
-        check_refusal(
-            lambda name=name: sv.drafter(name, base="parallel"),
-            "base='parallel' drafts all tokens in one forward",
-            "pass base='eagle3', or drafter='parallel' for chains",
-        )
     check_refusal(lambda: sv.drafter("tree", base="hydra"), "base='hydra'")
     check_refusal(
         lambda: sv.decode(pair, [[1]], drafter=sv.drafter("tree", base="eagle3")),

@@ -15,7 +15,7 @@ from transformers import LlamaModel, PreTrainedTokenizerFast
 
 import specviz as sv
 from specviz.engine.options import Options
-from specviz.engine.probe import check_exact
+from specviz.engine.trial import check_exact
 from specviz.generation.generate import RareOptions
 
 NEW_TOKENS = 8
@@ -114,8 +114,8 @@ BAD_OPTIONS = [
     ),
     (
         {"drafter": "lookahead"},
-        "drafter='lookahead' is unknown; choose one of clover, eagle1, eagle3, lookup, medusa, "
-        "model, parallel, static_tree, synthetic, tree",
+        "drafter='lookahead' is unknown; choose one of clover, eagle3, lookup, medusa, "
+        "model, static_tree, synthetic, tree",
     ),
     ({"drafter": 5}, "drafter must be a name or a Drafter, got 5"),
     ({"sampling": 0.7}, "sampling must be a SamplingParams or None, got 0.7"),
@@ -242,8 +242,8 @@ MAKERS = [
     (lambda: sv.strategy("inplace", valid=False), "strategy 'inplace' takes no option 'valid'"),
     (
         lambda: sv.drafter("lookahead"),
-        "drafter='lookahead' is unknown; choose one of clover, eagle1, eagle3, lookup, medusa, "
-        "model, parallel, static_tree, synthetic, tree",
+        "drafter='lookahead' is unknown; choose one of clover, eagle3, lookup, medusa, "
+        "model, static_tree, synthetic, tree",
     ),
     (lambda: sv.load_pair("a"), "draft=None with 'a' for the other"),
     (lambda: sv.load_pair(draft="a"), "target=None with 'a' for the other"),

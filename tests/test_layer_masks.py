@@ -14,10 +14,10 @@ from families import judge, perturbed
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import specviz as sv
-from specviz.engine import probe
 from specviz.engine.kv import layer_masks
 from specviz.engine.kv.layer_masks import LayerMasks, chunked, shrunk, sliding
 from specviz.engine.models.compat import FULL, SLIDING, layer_types
+from specviz.engine.trial import check_exact
 
 WIDTH = 8  # of the windows and chunks of `tiny_models`
 FAMILIES = ("gemma3_text", "mistral", "llama4_text", "gpt_oss", "gpt_neo")
@@ -109,17 +109,15 @@ def test_pairs_of_mixed_kinds(embedded: sv.Pair) -> None:
 
 def test_the_trial_sees_what_a_window_hides(monkeypatch: pytest.MonkeyPatch) -> None:
     target = copy.deepcopy(pair_of("gemma3_text").target)
-    monkeypatch.setattr(probe, "_passed", [])
     monkeypatch.setattr(LayerMasks, "masks", lambda self, visible, make: make(visible))
-    check_refusal(lambda: probe.check_exact("target", target), "target=Gemma3ForCausalLM cannot be")
+    check_refusal(lambda: check_exact("target", target), "target=Gemma3ForCausalLM cannot be")
     assert target.config.sliding_window == WIDTH
 
 
 def test_the_trial_sees_a_table_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     target = copy.deepcopy(pair_of("gpt_neo").target)
-    monkeypatch.setattr(probe, "_passed", [])
     monkeypatch.setattr(layer_masks, "sliding", lambda visible, width: visible)
-    check_refusal(lambda: probe.check_exact("target", target), "target=GPTNeoForCausalLM cannot be")
+    check_refusal(lambda: check_exact("target", target), "target=GPTNeoForCausalLM cannot be")
     assert all("bias" not in vars(module) for module in target.modules())
 
 

@@ -27,7 +27,7 @@ from conftest import generate, make_pair, make_prompts
 from test_timeline import T, V, planned
 
 import specviz as sv
-from specviz.engine.drafters.tree import TreeDrafter
+from specviz.engine.drafters.trees import TreeDrafter
 from specviz.engine.sampling import SamplingParams
 
 TREE = TreeDrafter(3, 2, 2)

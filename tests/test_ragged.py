@@ -26,11 +26,11 @@ from specviz.engine.accept import check_finite
 from specviz.engine.draft import Draft
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.packing import find_packing, is_worth_packing
-from specviz.engine.probe import SLOTS, VERIFIED, can_pack, make_feed, token_ids
 from specviz.engine.rng import DRAFT, Noise
 from specviz.engine.sampling import Greedy, Places
 from specviz.engine.selectors import Selector
 from specviz.engine.state import State
+from specviz.engine.trial import SLOTS, VERIFIED, can_pack, make_feed, token_ids
 
 MODELS = ["llama", "gpt2", "qwen3", "glm4"]
 VALID = ["rollback", "masking", "eqspec", "exspec", "inplace"]
@@ -186,14 +186,14 @@ def test_a_row_is_judged_as_it_would_be_with_fewer_drafts() -> None:
 def test_a_packed_forward_computes_the_logits_of_the_rectangle(model: str, dtype: Any) -> None:
     target = make_pair(model, dtype).target
     assert can_pack(target)
-    feed = make_feed(target, token_ids(target, len(SLOTS[0])), SLOTS, prefill=False)
+    feed = make_feed(target, token_ids(target, len(SLOTS[0])), prefill=False)
     lengths = torch.tensor([[0], [2]])
     valid = torch.arange(VERIFIED) <= lengths
     feed = replace(feed, valid=valid, count=4)
     found = []
     for packs in ("never", "always"):
         cached = CachedModel(target, len(SLOTS), 200)
-        cached.prefill(make_feed(target, token_ids(target, len(SLOTS[0])), SLOTS, prefill=True))
+        cached.prefill(make_feed(target, token_ids(target, len(SLOTS[0])), prefill=True))
         cached.packs = packs
         logits = cached.forward(feed, select=lambda states: states[-1])
         assert cached.kept is not None
@@ -208,7 +208,7 @@ def test_a_packed_forward_computes_the_logits_of_the_rectangle(model: str, dtype
 
 def test_feeds_are_packed_where_enough_is_left_out() -> None:
     target = make_pair("llama").target
-    feed = make_feed(target, token_ids(target, len(SLOTS[0])), SLOTS, prefill=False)
+    feed = make_feed(target, token_ids(target, len(SLOTS[0])), prefill=False)
     wide = replace(feed, tokens=feed.tokens.repeat(10, 1))  # 20 rows of 3 tokens
     assert not is_worth_packing(wide), "nothing is left out"
     assert not is_worth_packing(replace(wide, count=45)), "too little is left out"

@@ -19,7 +19,6 @@ from test_interrupt import Interrupting, check_partial
 from transformers import PreTrainedModel
 
 import specviz as sv
-from specviz.engine import probe
 from specviz.engine.heads import build_head
 from specviz.engine.kv import cache as cache_file
 from specviz.engine.kv.cache import CachedModel
@@ -27,6 +26,7 @@ from specviz.engine.kv.states import StateLayer, find_mixers, without_limits
 from specviz.engine.options import Options
 from specviz.engine.run import make_run
 from specviz.engine.store import KVStore
+from specviz.engine.trial import check_exact
 from specviz.generation.assemble import make_result
 from specviz.generation.collect import collect
 
@@ -251,9 +251,8 @@ def test_prompts_are_read_by_the_rule_of_single_tokens() -> None:
 
 def test_the_trial_sees_a_state_that_is_not_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     target = copy.deepcopy(target_of("qwen3_next"))
-    monkeypatch.setattr(probe, "_passed", [])
     monkeypatch.setattr(cache_file, "stepping", lambda mixers, cache: nullcontext())
-    check_refusal(lambda: probe.check_exact("target", target), "target=Qwen3NextForCausalLM cannot")
+    check_refusal(lambda: check_exact("target", target), "target=Qwen3NextForCausalLM cannot")
 
 
 def test_a_state_that_is_gone_is_not_read() -> None:

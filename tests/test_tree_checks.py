@@ -15,8 +15,8 @@ import specviz as sv
 from specviz.checks.attention import Attention
 from specviz.checks.branches import Branches
 from specviz.engine.draft_length import DraftLength
-from specviz.engine.drafters.model import ModelDrafter
-from specviz.engine.drafters.tree import TreeDrafter
+from specviz.engine.drafters.chains import ModelDrafter
+from specviz.engine.drafters.trees import TreeDrafter
 from specviz.engine.faults import TREE_FAULTS
 from specviz.engine.state import State
 from specviz.record.replay import Replay

@@ -12,8 +12,8 @@ from conftest import EOS, VOCABULARY, generate, make_pair, make_prompts
 
 import specviz as sv
 from specviz.engine.drafters import Draft, Drafter
-from specviz.engine.drafters.model import ModelDrafter
-from specviz.engine.drafters.tree import TreeDrafter
+from specviz.engine.drafters.chains import ModelDrafter
+from specviz.engine.drafters.trees import TreeDrafter
 from specviz.engine.state import State
 
 GUMBEL = sv.SamplingParams(0.8, top_p=0.9, coupling="gumbel")

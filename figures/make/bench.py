@@ -88,7 +88,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "heads": {
         "grid": heads(
             strategies=("autoregressive", "inplace", "inplace:compile=true", "hf_assisted"),
-            drafters=("model", "eagle3", "clover", "medusa", "parallel"),
+            drafters=("model", "eagle3", "clover", "medusa"),
             repetitions=4,
         ),
         "limit": 16,

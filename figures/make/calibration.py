@@ -14,7 +14,7 @@ from replay import Drafts, draft_everywhere
 from scipy.optimize import minimize
 
 import specviz as sv
-from specviz.engine.drafters.tree import TreeDrafter
+from specviz.engine.drafters.trees import TreeDrafter
 from specviz.record.schema import Array
 
 RANKS = 4

@@ -23,7 +23,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 import specviz as sv
-from specviz.engine.heads.fingerprint import fingerprint
+from specviz.engine.heads.files import fingerprint
 
 SKIPPED_FOLDERS = {
     "site-packages", "dist-packages", "__pycache__", "encodings", "pydoc_data", "lib2to3", "data",

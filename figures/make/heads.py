@@ -36,7 +36,7 @@ from scipy.stats import bootstrap
 from tables import markdown
 
 import specviz as sv
-from specviz.engine.heads.fingerprint import fingerprint
+from specviz.engine.heads.files import fingerprint
 from specviz.record.schema import Array
 from specviz.util.files import make_folder, write
 from specviz.zoo.heads.export import export_head
@@ -62,7 +62,7 @@ LENGTH = 512  # tokens in a window
 K = 4  # drafts a round
 DEPTH = 8  # of the chains in which a head is measured, where it has no limit
 # Steps of 2048 tokens: five to thirty minutes a head on one CPU core.
-SHIPPED = {"medusa": 1500, "clover": 2400, "eagle3": 3000, "eagle1": 3000, "parallel": 1000}
+SHIPPED = {"medusa": 1500, "clover": 2400, "eagle3": 3000}
 EQUAL = {"eagle3": 228, "clover": 308, "medusa": 410}  # two minutes of one core
 
 
@@ -163,7 +163,6 @@ CONTENDERS = (
     Contender("eagle3", "eagle3"),
     # From every entry, so that a step has about as many predictions as one with chains.
     Contender("eagle3-alone", "eagle3", unroll=1, starts=1.0),
-    Contender("eagle1", "eagle1"),
     *(Contender("eagle3", "eagle3", share=share) for share in (0.25, 0.5)),
     *(Contender("clover", "clover", share=share) for share in (0.25, 0.5)),
     *(Contender("medusa", "medusa", share=share) for share in (0.25, 0.5, 1.0)),
@@ -186,7 +185,6 @@ PAIRS = (
     ("clover", "clover-silu"),
     ("clover-silu", "clover-block"),
     ("eagle3", "eagle3-alone"),
-    ("eagle3", "eagle1"),
 )
 
 
@@ -348,7 +346,6 @@ BLOCKS = {
 }
 UNROLLED = {
     "eagle3": "EAGLE-3",
-    "eagle1": "EAGLE-1's loss",
     "eagle3-alone": "EAGLE-3 without chains",
 }
 
@@ -397,9 +394,8 @@ of the one that they belong to.
 - **Command**: `{command}`, {date}, on {device};
   torch {torch}, transformers {transformers}.
 - **Loss**: cross-entropy against the target's p, at a quarter of the entries of each window, over
-  chains of steps, {unrolls}. Each step has .8 of the weight of the one before. EAGLE-1 adds the
-  smooth-L1 distance of its features from the target's. Muon at {muon} for matrices and AdamW at
-  {adam} for the rest, in float32, with warm-up and linear decay.
+  chains of steps, {unrolls}. Each step has .8 of the weight of the one before. Muon at {muon} for
+  matrices and AdamW at {adam} for the rest, in float32, with warm-up and linear decay.
 - **Stored** as float16 safetensors, without the target's weights.
 
 Measured on the stored weights, in float32, on the target's greedy texts after the 32 bundled

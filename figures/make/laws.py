@@ -35,7 +35,7 @@ from specviz.costs.ceilings import CPU_TABLE, Ceilings
 from specviz.costs.laws import MIN_POINTS, fit_saturating, interval
 from specviz.costs.roofline import Roofline
 from specviz.costs.shapes import ModelShape, named_pair
-from specviz.engine.heads.fingerprint import fingerprint
+from specviz.engine.heads.files import fingerprint
 from specviz.record.schema import Array
 from specviz.util.files import make_folder, replacing
 from specviz.zoo.heads.measure import count_rounds

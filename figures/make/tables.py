@@ -170,7 +170,7 @@ def trees() -> str:
 
 
 def heads() -> str:
-    table = read("heads").query("drafter not in ('none', 'parallel')")
+    table = read("heads").query("drafter != 'none'")
     head = "drafter, tokens a round"
     names = []
     for strategy, drafter in zip(table["strategy"], table["drafter"], strict=True):

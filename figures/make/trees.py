@@ -18,8 +18,8 @@ from measure import Measured, command, measured_on
 from replay import MOST_NODES, Drafts, draft_everywhere, interval, replay, resampled
 
 import specviz as sv
-from specviz.engine.drafters.model import ModelDrafter
-from specviz.engine.drafters.tree import TreeDrafter
+from specviz.engine.drafters.chains import ModelDrafter
+from specviz.engine.drafters.trees import TreeDrafter
 from specviz.record.schema import MODELS, Array
 
 GROWTHS = ((6, 3, 3), (12, 3, 3))  # depth, width and children

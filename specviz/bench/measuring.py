@@ -22,7 +22,7 @@ from specviz.bench.interleave import Steps, interleave
 from specviz.checks.compare import compare
 from specviz.engine.drafters import DRAFTERS, Drafter
 from specviz.engine.drafters.base import Task
-from specviz.engine.drafters.synthetic import SyntheticDrafter
+from specviz.engine.drafters.chains import SyntheticDrafter
 from specviz.engine.kv.attention import attending, attending_plainly
 from specviz.engine.models.pair import Pair
 from specviz.engine.peak import PeakMeter

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specviz.engine.features import Features, FeatureStore
 from specviz.engine.heads import DraftHead
-from specviz.engine.heads.layer import shifted
+from specviz.engine.heads.modules import shifted
 from specviz.record.schema import Array
 from specviz.record.trace import Trace
 
@@ -31,7 +31,7 @@ class TextFeatures:
         self.fresh: dict[int, Tensor] = {}
         self._head = head
         size = int(trace.feeds["index"].max(initial=0)) + 1
-        wanted = Features(head.kept_width, self.select)
+        wanted = Features(head.settings.hidden_size, self.select)
         self.store = FeatureStore(wanted, trace.num_requests, size, head.dtype, head.device)
 
     def select(self, hidden_states: Sequence[Tensor]) -> Tensor:

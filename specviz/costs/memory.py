@@ -273,13 +273,12 @@ class RunMemory:
         if draft is None or not self.k:
             return 0
         b, slots = self.b, self.slots
-        copies = 2  # the logits of single forwards, and all of them put together
         first = 2  # tokens that the first forward reads
         if self.head is not None:
-            copies = 1 if self.head.parallel else 2
-            first = 2 * self.k if self.head.parallel else self.k + 1
+            first = self.k + 1
+        # Twice: the logits of single forwards, and all of them put together.
         needs = [
-            self._workspace(draft, b, 2, slots) + copies * CHOSEN_BYTES * self.draft_logits,
+            self._workspace(draft, b, 2, slots) + 2 * CHOSEN_BYTES * self.draft_logits,
             self._workspace(draft, b, first, slots),
         ]
         held = 0

@@ -180,7 +180,6 @@ class HeadShape(ModelShape):
         entry: how many values its attention reads of a token: its feature, and the embedding where
             that counts.
         attends: whether it keeps K/V.
-        parallel: whether one forward gives all drafts of a round.
     """
 
     own_parameters: int = 1
@@ -188,7 +187,6 @@ class HeadShape(ModelShape):
     features: int = 1
     entry: int = 1
     attends: bool = True
-    parallel: bool = False
 
     @property
     def parameters(self) -> int:

@@ -14,8 +14,7 @@ STRATEGY_NAMES = (
     "autoregressive", "rollback", "masking", "repadding", "eqspec", "exspec", "inplace",
 )  # fmt: skip
 DRAFTER_NAMES = (
-    "model", "lookup", "synthetic", "tree", "static_tree", "eagle3", "eagle1", "medusa", "clover",
-    "parallel",
+    "model", "lookup", "synthetic", "tree", "static_tree", "eagle3", "medusa", "clover",
 )  # fmt: skip
 SELECTOR_NAMES = ("everything", "tetris", "threshold")
 COUPLINGS = ("rejection", "gumbel")

@@ -15,7 +15,6 @@ from specviz.engine.drafters import Drafter, Task
 from specviz.engine.events import Event
 from specviz.engine.features import FeatureStore
 from specviz.engine.graphs import CudaGraphs, PhaseGraphs
-from specviz.engine.head_probe import check_head
 from specviz.engine.heads import DraftHead
 from specviz.engine.heads.cached import CachedHead
 from specviz.engine.kv.attention import attending
@@ -26,7 +25,6 @@ from specviz.engine.models.compat import check_mode
 from specviz.engine.models.pair import Pair
 from specviz.engine.models.settings import describe_ignored
 from specviz.engine.options import Options, refuse_if
-from specviz.engine.probe import can_pack, check_exact
 from specviz.engine.requests import Prompt, make_requests
 from specviz.engine.sampling import Greedy
 from specviz.engine.selectors import Everything, Selector, foresees
@@ -34,6 +32,7 @@ from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
 from specviz.engine.threads import choose_threads, computing_with
 from specviz.engine.timing import Stopwatch
+from specviz.engine.trial import can_pack, check_exact
 from specviz.util.levers import NONE, Levers
 from specviz.util.validate import require_kind
 
@@ -98,11 +97,9 @@ class Run:
         return choose_threads(self.pair.target) if given is None else given
 
     def try_models(self) -> None:
-        """Raise ValueError if a model's logits depend on where its K/V lies; see `probe`."""
+        """Raise ValueError if a model's logits depend on where its K/V lies; see `trial`."""
         for role, cache in self.state.caches.items():
-            if isinstance(cache.model, DraftHead):
-                check_head(cache.model)
-            else:
+            if not isinstance(cache.model, DraftHead):
                 check_exact(role, cache.model)
         self.let_target_pack()
 

@@ -21,7 +21,6 @@ from specviz.costs.shapes import MeasuredShape
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.models.compat import attention_of
-from specviz.engine.models.layers import first_layers
 from specviz.engine.peak import PeakMeter
 
 # A rule that reads many tokens in chunks fills the last one up: 64 tokens, or 256.
@@ -134,8 +133,7 @@ def _shape(model: PreTrainedModel, state: str) -> MeasuredShape:
         largest_state=max((ring.held.nbytes for ring in rings), default=0) / max(ring_bytes, 1),
         operations=operations,
         kernels=kernels,
-        # Layers run one after the other, so one of each kind shows what a forward needs.
-        **_work(first_layers(model) or model, state),
+        **_work(model, state),
     )
 
 

@@ -32,7 +32,7 @@ UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 MARGIN = 0.02  # of what a run takes beside the weights
 CHUNKS = (None, 2048, 512, 128, 32)  # tokens that one forward of a prefill may read
-DRAFTERS = ("none", "model", "lookup", "synthetic", "eagle1", "eagle3")  # whose memory is known
+DRAFTERS = ("none", "model", "lookup", "synthetic", "eagle3")  # whose memory is known
 CERTAIN = 0.95  # share of a prediction that a run surely needs; what might fit is not refused
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
@@ -211,10 +211,9 @@ def shape_of(model: PreTrainedModel) -> ModelShape:
         **read_config(sizes),
         own_parameters=sum(parameter.numel() for parameter in model.parameters()),
         read=len(settings.layers) * settings.hidden_size,
-        features=model.kept_width,
+        features=settings.hidden_size,
         entry=settings.hidden_size * (1 if settings.is_residual else 2),
         attends=settings.has_cache,
-        parallel=settings.kind == "parallel",
     )
 
 

@@ -22,7 +22,7 @@ from specviz.views.stepper.film import film
 
 pytestmark = pytest.mark.browser
 _, DRAFT, VERIFY, ACCEPT, _ = range(len(PHASES))
-HEADS = ("eagle3", "parallel", "clover", "medusa")
+HEADS = ("eagle3", "clover", "medusa")
 
 
 @functools.cache
@@ -79,20 +79,6 @@ def test_a_slot_says_what_it_was_read_with_until_it_is_read_again(saved_page):
         (line,) = (line for line in lines if line[3] == str(index))
         assert line[-1] == words
         stepper.find(words)
-
-
-def test_entries_of_masks_are_called_so(saved_page):
-    stepper = saved_page(headed("parallel"))
-    number, row = accepting("parallel")
-    stepper.go(5 * number + DRAFT, row)
-    entry = np.flatnonzero(headed("parallel").rows["round"] == number)[row]
-    index = int(headed("parallel").rows["length"][entry])
-    stepper.find(f"mask entry for token {index}")
-    texts = [line[1] for line in stepper.table("mask")[1:] if line[0].startswith("d")]
-    assert texts == ["mask"] * (STEPS - 1)
-    stepper.go(5 * number + ACCEPT, row)
-    (line,) = (line for line in stepper.table("stage") if line[3] == str(index))
-    assert line[-2:] == ["stale, of a mask entry", ""]
 
 
 def test_guesses_are_broken_bars(saved_page):

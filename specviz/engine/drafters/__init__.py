@@ -6,18 +6,9 @@ import pandas as pd
 
 from specviz.engine.draft import Draft
 from specviz.engine.drafters.base import Drafter, NoDrafter, Task
-from specviz.engine.drafters.heads import (
-    CloverDrafter,
-    Eagle1Drafter,
-    Eagle3Drafter,
-    MedusaDrafter,
-    ParallelDrafter,
-)
-from specviz.engine.drafters.lookup import LookupDrafter
-from specviz.engine.drafters.model import ModelDrafter
-from specviz.engine.drafters.static_tree import StaticTree
-from specviz.engine.drafters.synthetic import SyntheticDrafter
-from specviz.engine.drafters.tree import TreeDrafter
+from specviz.engine.drafters.chains import LookupDrafter, ModelDrafter, SyntheticDrafter
+from specviz.engine.drafters.heads import CloverDrafter, Eagle3Drafter, MedusaDrafter
+from specviz.engine.drafters.trees import StaticTree, TreeDrafter
 from specviz.engine.registry import described, make
 
 __all__ = [
@@ -39,10 +30,8 @@ DRAFTERS: dict[str, type[Drafter]] = {
         TreeDrafter,
         StaticTree,
         Eagle3Drafter,
-        Eagle1Drafter,
         MedusaDrafter,
         CloverDrafter,
-        ParallelDrafter,
     )
 }
 

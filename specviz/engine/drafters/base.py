@@ -71,7 +71,7 @@ class Drafter:
     @property
     def rereads_drafts(self) -> bool:
         """Whether its models read drafts again once they are accepted."""
-        return False
+        return self.draft_kv != "kept"
 
     def models(self, pair: Pair) -> dict[str, PreTrainedModel]:
         """Return the models whose K/V the loop keeps, by their names in `state.caches`."""
@@ -86,7 +86,9 @@ class Drafter:
 
         Their K/V need not be there when a round begins.
         """
-        return 2
+        # All that a round may have gained; or else two, since the last draft of a round is
+        # proposed, but never fed.
+        return max_draft_tokens + 1 if self.rereads_drafts else 2
 
     @property
     def options(self) -> dict[str, Any]:

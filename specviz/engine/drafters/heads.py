@@ -4,22 +4,26 @@ A head reads the features of committed tokens. Beyond the pending token none are
 goes on with the head's own output. What it has written for such guesses is right for the round
 only: accepted drafts are read again, with true features, when the next round begins.
 
-Sources: those of `specviz.engine.heads.eagle` and `specviz.engine.heads.residual`.
+Sources: those of `specviz.engine.heads.modules`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from specviz.engine.draft import Draft
 from specviz.engine.drafters.base import Drafter, Task
-from specviz.engine.drafters.model import choose, run_ahead
-from specviz.engine.drafters.readers import count_fed, make_reader
+from specviz.engine.drafters.chains import choose, run_ahead
 from specviz.engine.features import Features
-from specviz.engine.heads import DraftHead
+from specviz.engine.heads import DraftHead, ResidualHeads
 from specviz.engine.heads.cached import CachedHead
+from specviz.engine.heads.modules import at
+from specviz.engine.kv.cache import CachedModel
+from specviz.engine.kv.feed import Feed
 from specviz.engine.models.pair import Pair
 from specviz.engine.state import State
 from specviz.util.validate import require_bool
@@ -41,18 +45,10 @@ class HeadDrafter(Drafter):
 
     def features(self, pair: Pair) -> Features:
         head = self.head(pair)
-        return Features(head.kept_width, lambda states: head.fuse(head.select(states)))
+        return Features(head.settings.hidden_size, lambda states: head.fuse(head.select(states)))
 
     def models(self, pair: Pair) -> dict[str, PreTrainedModel]:
         return {"draft": self.head(pair)}
-
-    @property
-    def rereads_drafts(self) -> bool:
-        return True
-
-    def fed_first(self, max_draft_tokens: int) -> int:
-        # All that a round may have gained.
-        return max_draft_tokens + 1
 
     def limit(self, pair: Pair) -> int | None:
         return self.head(pair).settings.heads or None
@@ -71,8 +67,8 @@ class HeadDrafter(Drafter):
 
 
 @dataclass(frozen=True)
-class GuessingDrafter(HeadDrafter):
-    """A head whose K/V of drafts comes from guesses: from its own output, or from mask entries.
+class Eagle3Drafter(HeadDrafter):
+    """A head that goes on with its own output, one forward a draft.
 
     Attributes:
         reread: whether accepted drafts are read again with true features. Without it the text is
@@ -81,50 +77,25 @@ class GuessingDrafter(HeadDrafter):
 
     reread: bool = True
 
-    def __post_init__(self) -> None:
-        require_bool("reread", self.reread)
-
-    @property
-    def rereads_drafts(self) -> bool:
-        return self.reread
-
-    def fed_first(self, max_draft_tokens: int) -> int:
-        return super().fed_first(max_draft_tokens) if self.reread else 2
-
-    def count_fed(self, state: State) -> int:
-        """Return how many of each row's last tokens the head is fed when a round begins."""
-        # Two, as for a draft model: the last draft may have been accepted without being read.
-        return count_fed(state) if self.reread else 2
-
-
-@dataclass(frozen=True)
-class ChainHeadDrafter(GuessingDrafter):
-    """A head that goes on with its own output, one forward a draft."""
-
-    @property
-    def draft_kv(self) -> str:
-        return "provisional"
-
-    def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        return run_ahead(state, "draft", num_draft_tokens, self.count_fed(state))
-
-
-@dataclass(frozen=True)
-class Eagle3Drafter(ChainHeadDrafter):
     name: ClassVar[str] = "eagle3"
     description: ClassVar[str] = (
         "EAGLE-3: one layer over tokens and three of the target's layers, fed with its own output"
     )
     capturable: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        require_bool("reread", self.reread)
 
-@dataclass(frozen=True)
-class Eagle1Drafter(ChainHeadDrafter):
-    name: ClassVar[str] = "eagle1"
-    description: ClassVar[str] = (
-        "EAGLE-1: one layer over tokens and the target's last layer, which predicts its features"
-    )
-    capturable: ClassVar[bool] = True
+    @property
+    def draft_kv(self) -> str:
+        return "provisional"
+
+    @property
+    def rereads_drafts(self) -> bool:
+        return self.reread
+
+    def propose(self, state: State, num_draft_tokens: int) -> Draft:
+        return run_ahead(state, "draft", num_draft_tokens, count_fed(state))
 
 
 @dataclass(frozen=True)
@@ -142,8 +113,7 @@ class ResidualDrafter(HeadDrafter):
         for j in range(1, num_draft_tokens):
             before = tokens[-1][:, None]
             # The only token that was read last is what each of them follows.
-            after = reader.read(before, torch.zeros_like(before))
-            logits.append(after[:, 0])
+            logits.append(reader.read(before, torch.zeros_like(before))[:, 0])
             tokens.append(choose(state, logits[-1], j))
         return Draft(torch.stack(tokens, 1), torch.stack(logits, 1))
 
@@ -167,32 +137,87 @@ class CloverDrafter(ResidualDrafter):
     capturable: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
-class ParallelDrafter(GuessingDrafter):
-    """All drafts from one forward: mask entries stand for the tokens between."""
+class Reader:
+    """Reads drafts level by level. This one has a draft model, which is fed them as nodes."""
 
-    name: ClassVar[str] = "parallel"
-    description: ClassVar[str] = (
-        "a head like EAGLE-3's that reads mask entries, so that one forward gives all drafts"
-    )
-    capturable: ClassVar[bool] = True
+    def __init__(self, cache: CachedModel) -> None:
+        self.cache = cache
 
-    @property
-    def draft_kv(self) -> str:
-        return "masks"
+    def begin(self, state: State) -> Tensor:
+        """Return the logits (b, 1, V) after the pending tokens, in float32."""
+        fed, indices = state.batch.last_tokens(count_fed(state))
+        return self.cache.forward(state.feed(fed, indices))[:, -1:].float()
 
-    def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        cache = state.caches["draft"]
-        assert isinstance(cache, CachedHead)
-        fed_first = self.count_fed(state)
-        fed, indices = state.batch.last_tokens(fed_first)
-        further = torch.arange(1, num_draft_tokens, device=indices.device)
-        indices = torch.cat([indices, indices[:, -1:] + further], 1)
-        # The ids of mask entries are not read; those of the pending tokens stand in their place.
-        fed = torch.cat([fed, fed[:, -1:].expand(-1, len(further))], 1)
-        masked = torch.arange(indices.shape[1], device=indices.device) >= fed_first
-        logits = cache.forward(
-            state.feed(fed, indices), logits_to_keep=num_draft_tokens, masked=masked
-        ).float()  # (b, K, V)
-        tokens = [choose(state, logits[:, j], j) for j in range(num_draft_tokens)]
-        return Draft(torch.stack(tokens, 1), logits)
+    def read(
+        self, tokens: Tensor, parents: Tensor, feed: Callable[[], Feed] | None = None
+    ) -> Tensor:
+        """Return the logits (b, m, V) after drafts, in float32.
+
+        Args:
+            tokens: (b, m).
+            parents: (b, m), which of what was read last each of them follows.
+            feed: makes the feed of the drafts, for a reader that feeds them.
+        """
+        assert feed is not None, "drafts are fed as nodes"
+        return self.cache.forward(feed()).float()
+
+
+class ChainReader(Reader):
+    """A head that goes on with its own output, which each draft takes from its parent."""
+
+    cache: CachedHead
+
+    def read(
+        self, tokens: Tensor, parents: Tensor, feed: Callable[[], Feed] | None = None
+    ) -> Tensor:
+        assert feed is not None, "drafts are fed as nodes"
+        assert self.cache.own is not None, "drafts follow entries that were read before"
+        return self.cache.forward_next(feed(), at(self.cache.own, parents)).float()
+
+
+class ResidualReader(Reader):
+    """Heads on one state of the target: level i is what head i makes of the parents' states."""
+
+    cache: CachedHead
+
+    def __init__(self, cache: CachedHead, head: ResidualHeads) -> None:
+        super().__init__(cache)
+        self.head = head
+        self._states: Tensor
+        self._level = 0
+
+    def begin(self, state: State) -> Tensor:
+        fed, indices = state.batch.last_tokens(count_fed(state))
+        self.cache.forward(state.feed(fed, indices))
+        assert self.cache.own is not None
+        return self._step(self.cache.own, fed[:, -1:])
+
+    def read(
+        self, tokens: Tensor, parents: Tensor, feed: Callable[[], Feed] | None = None
+    ) -> Tensor:
+        return self._step(at(self._states, parents), tokens)
+
+    def _step(self, states: Tensor, tokens: Tensor) -> Tensor:
+        output = self.head.step(states, tokens, self._level)
+        self._states = output.hidden
+        self._level += 1
+        return output.logits[..., : self.cache.vocabulary].float()
+
+
+def make_reader(state: State) -> Reader:
+    """Return the reader of what drafts in this run."""
+    cache = state.caches["draft"]
+    if not isinstance(cache, CachedHead):
+        return Reader(cache)
+    if isinstance(cache.model, ResidualHeads):
+        return ResidualReader(cache, cache.model)
+    return ChainReader(cache)
+
+
+def count_fed(state: State) -> int:
+    """Return how many of each row's last tokens are fed when a round begins."""
+    # A graph has the shape that it was captured with. Without K/V, short rows have not been read.
+    if state.batch.keeps_drafts or state.graphs.active or not state.keep_draft:
+        return state.fed_first
+    unread = [row.length - row.draft_cached for row in state.batch.rows]
+    return min(state.fed_first, max(1, *unread))

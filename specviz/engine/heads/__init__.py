@@ -5,15 +5,13 @@ feature of token j - 1; entry 0 takes a zero feature. So drafting starts at the 
 with the feature of token n - 2, the last one that is known, and step s proposes token n + s.
 """
 
-from specviz.engine.heads.base import DraftHead
-from specviz.engine.heads.build import build_head
-from specviz.engine.heads.eagle import EagleHead
-from specviz.engine.heads.residual import ResidualHeads
-from specviz.engine.heads.settings import GATES, KINDS, HeadSettings
+from specviz.engine.heads.modules import DraftHead, EagleHead, ResidualHeads, build_head
+from specviz.engine.heads.settings import GATES, KINDS, LAST, HeadSettings
 
 __all__ = [
     "GATES",
     "KINDS",
+    "LAST",
     "DraftHead",
     "EagleHead",
     "HeadSettings",

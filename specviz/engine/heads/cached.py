@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from specviz.engine.features import FeatureStore, Select
-from specviz.engine.heads.base import DraftHead
+from specviz.engine.heads.modules import DraftHead
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.moves import Move

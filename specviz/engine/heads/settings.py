@@ -1,14 +1,23 @@
 """What a draft head is made of: sizes, the target's layers that it reads, and its variants."""
 
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from transformers import LlamaConfig, Qwen3Config
+from transformers import LlamaConfig, PreTrainedModel, Qwen3Config
 
+from specviz.engine.models.compat import read_setting
 from specviz.util.validate import require_choice, require_int, short
 
-KINDS = ("medusa", "clover", "eagle3", "eagle1", "parallel")
-# How the embedding of the token before enters a head's state; see `residual.Gate`.
+HEADS = 5
+# What each kind is, where nothing else is asked for.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "medusa": {"heads": HEADS, "depth": 3},
+    "clover": {"heads": HEADS, "block": True, "gate": "cosine"},
+    "eagle3": {},
+}
+KINDS = tuple(DEFAULTS)
+# How the embedding of the token before enters a head's state; see `Gate`.
 GATES = ("none", "cosine", "silu")
 # In place of a layer's number: the output of the target's final norm, which its LM head reads.
 LAST = -1
@@ -97,26 +106,6 @@ class HeadSettings:
         """Whether the head attends to earlier entries, and so keeps K/V."""
         return not self.is_residual or self.block
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "HeadSettings":
-        """Return the settings in `values`. Raise ValueError if one is missing or unknown."""
-        known = {item.name for item in fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise ValueError(
-                f"a head's file has unknown settings, {', '.join(unknown)}; "
-                "use the version of specviz that wrote it"
-            )
-        try:
-            return cls(**values)
-        except TypeError as error:
-            raise ValueError(
-                f"a head's file lacks settings ({error}); get the file again"
-            ) from None
-
     def layer_config(self) -> LlamaConfig | Qwen3Config:
         """Return the configuration of a layer of Llama or Qwen3 of these sizes."""
         rope = {"rope_type": "default", "rope_theta": self.rope_theta} | (self.rope_scaling or {})
@@ -132,4 +121,53 @@ class HeadSettings:
             rms_norm_eps=self.rms_norm_eps,
             head_dim=self.head_dim or self.hidden_size // self.num_attention_heads,
             rope_parameters=rope,
+        )
+
+
+def settings_for(kind: str, target: PreTrainedModel, **changes: Any) -> HeadSettings:
+    """Return the settings of a head of this kind and the target's sizes."""
+    require_choice("kind", kind, KINDS)
+    config = target.config.get_text_config()
+    attention_heads = read_setting(config, "num_attention_heads") or 1
+    size = config.hidden_size
+    values = {
+        "kind": kind,
+        "hidden_size": size,
+        "vocabulary_size": target.get_input_embeddings().weight.shape[0],
+        "layers": fused_layers(target) if kind == "eagle3" else (LAST,),
+        "num_attention_heads": attention_heads,
+        "num_key_value_heads": read_setting(config, "num_key_value_heads") or attention_heads,
+        "intermediate_size": read_setting(config, "intermediate_size") or 4 * size,
+        "max_position_embeddings": read_setting(config, "max_position_embeddings") or 4096,
+        **DEFAULTS[kind],
+        **changes,
+    }
+    return HeadSettings(**values)
+
+
+def fused_layers(target: PreTrainedModel) -> tuple[int, ...]:
+    """Return the layers that EAGLE-3 fuses: an early one, the middle one and a late one.
+
+    A target of few layers has fewer of them.
+    """
+    count = target.config.get_text_config().num_hidden_layers
+    if count == 1:
+        return (LAST,)
+    # As published: the inputs of layers 2, n / 2 and n - 3, which are outputs of those before.
+    wanted = (1, count // 2 - 1, count - 4)
+    return tuple(sorted({min(max(layer, 0), count - 2) for layer in wanted}))
+
+
+def check_layers(layers: Sequence[int], target: PreTrainedModel) -> None:
+    """Raise ValueError if the target has no output of such layers.
+
+    The last layer's own output is not among what transformers returns, only its norm, LAST.
+    """
+    count = target.config.get_text_config().num_hidden_layers
+    known = [LAST, *range(count - 1)]
+    unknown = [layer for layer in layers if layer not in known]
+    if unknown:
+        raise ValueError(
+            f"layers={short(tuple(layers))} names {short(unknown)}, but the target has {count} "
+            f"layers; pass numbers from 0 to {count - 2}, or {LAST} for the final norm's output"
         )

@@ -18,8 +18,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from specviz.engine.heads.base import DraftHead
-from specviz.engine.heads.folder import FolderOfHeads, check_heads
+from specviz.engine.heads.files import FolderOfHeads, check_heads, read_head
+from specviz.engine.heads.modules import DraftHead
 from specviz.engine.models.compat import (
     check_model,
     check_same_device,
@@ -32,7 +32,8 @@ from specviz.engine.models.compat import (
 from specviz.engine.models.hub import find
 from specviz.engine.models.places import DeviceMap, check_places
 from specviz.engine.models.settings import describe_ignored
-from specviz.util.validate import require_choice, short
+from specviz.engine.names import head_folders
+from specviz.util.validate import require_choice, require_kind, require_path, short
 
 DTYPES = {
     "float32": torch.float32,
@@ -176,6 +177,29 @@ def load_pair(
             pair = _load(*paths, found_dtype, found_device, device_map)
         return replace(pair, heads=FolderOfHeads(folder / "heads", pair.target))
     return _load(target, draft, found_dtype, found_device, device_map)
+
+
+def load_heads(folder: str | Path, pair: Pair) -> Pair:
+    """Return `pair` with the draft heads in `folder`, for `drafter="eagle3"` and the like.
+
+    Weights are read from safetensors alone. A head replaces the pair's own one of its kind.
+
+    Args:
+        folder: a folder that `zoo.heads.export_head` wrote: of one head, or of several, each in a
+            folder of its own.
+        pair: its target must be the one that the heads were trained on.
+
+    Raises:
+        FileNotFoundError: the folder does not exist, or holds no head.
+        ValueError: an argument cannot be used, a file is damaged, or a head was trained on another
+            target.
+    """
+    require_kind("pair", pair, Pair, "use load_pair()")
+    found = dict(pair.heads)
+    for each in head_folders(require_path("folder", folder)):
+        head = read_head(each, pair.target)
+        found[head.settings.kind] = head
+    return replace(pair, heads=found)
 
 
 def _load(

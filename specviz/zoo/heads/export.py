@@ -1,12 +1,13 @@
 """The files of a head: `model.safetensors` in float16 and `config.json`."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
-from specviz.engine.heads.base import DraftHead
+from specviz.engine.heads.modules import DraftHead
 from specviz.util.files import make_folder, write_folder
 
 FORMAT = "specviz head"
@@ -32,7 +33,7 @@ def export_head(head: DraftHead, folder: Path) -> None:
                 weight.copy_(rounded)
                 weight = rounded
             weights[name] = weight.cpu().contiguous()
-    config = {"format": FORMAT, "version": VERSION, **head.settings.to_dict()}
+    config = {"format": FORMAT, "version": VERSION, **asdict(head.settings)}
     if head.training_s is not None:
         config["training_s"] = round(head.training_s, 1)
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from specviz.engine.heads.fingerprint import fingerprint
+from specviz.engine.heads.files import fingerprint
 from specviz.engine.heads.settings import LAST
 from specviz.util.files import replacing
 

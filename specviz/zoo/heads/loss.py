@@ -9,13 +9,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import smooth_l1_loss
 from transformers import PreTrainedModel
 
-from specviz.engine.heads.base import DraftHead
+from specviz.engine.heads.modules import DraftHead
 
 DECAY = 0.8  # weight of a step against the one before
-FEATURE_WEIGHT = 1.0  # of the loss on features, for EAGLE-1
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,7 @@ def head_loss(
 ) -> Tensor:
     """Return the mean over starts and steps of the cross-entropy in nats, by the steps' weights.
 
-    It is -sum p log q, so it falls to the entropy of p. For EAGLE-1 the distance of the head's
-    features from the target's is added.
+    It is -sum p log q, so it falls to the entropy of p.
     """
     with torch.no_grad():
         p = target.get_output_embeddings()(batch.last).float().softmax(-1)  # (b, T, V)
@@ -55,7 +52,5 @@ def head_loss(
         places = batch.starts + step
         log_q = output.logits.float().log_softmax(-1)  # (b, m, V)
         value = -(p[rows, places] * log_q).sum(-1).mean()
-        if head.settings.kind == "eagle1":
-            value = value + FEATURE_WEIGHT * smooth_l1_loss(output.hidden, batch.last[rows, places])
         total = total + DECAY**step * value
     return total / sum(DECAY**step for step in range(unroll))

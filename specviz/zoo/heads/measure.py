@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specviz.engine.heads.base import DraftHead
+from specviz.engine.heads.modules import DraftHead
 from specviz.engine.models.pair import Pair
 from specviz.generation.generate import generate
 from specviz.record.schema import Array

@@ -16,11 +16,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from specviz.engine.heads.base import DraftHead
-from specviz.engine.heads.build import build_head, fused_layers
-from specviz.engine.heads.fingerprint import fingerprint
-from specviz.engine.heads.residual import ResidualHeads
-from specviz.engine.heads.settings import KINDS, LAST
+from specviz.engine.heads.files import fingerprint
+from specviz.engine.heads.modules import DraftHead, ResidualHeads, build_head
+from specviz.engine.heads.settings import KINDS, LAST, fused_layers
 from specviz.engine.models.compat import check_model
 from specviz.util.files import check_writable, make_folder
 from specviz.util.validate import require_choice, require_path, short

@@ -23,10 +23,9 @@ from transformers import (
 )
 
 import specviz as sv
-from specviz.engine import probe
+from specviz.engine import trial
 from specviz.engine.kv.slabs import SlabLayer
-from specviz.engine.models.layers import first_layers
-from specviz.engine.probe import check_exact, find_difference
+from specviz.engine.trial import check_exact, find_difference
 
 IDS: dict[str, Any] = {"vocab_size": 97, "bos_token_id": 1, "eos_token_id": 5, "pad_token_id": 0}
 MOE: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4}
@@ -169,12 +168,6 @@ class Broken(Altered):
             raise IndexError("no such layer.\nin this cache")
 
 
-@pytest.fixture(autouse=True)
-def no_model_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test tries its models itself."""
-    monkeypatch.setattr(probe, "_passed", [])
-
-
 def altered(model_class: type[Altered]) -> PreTrainedModel:
     return made(lambda: model_class(make_pair("llama").target.config))
 
@@ -210,22 +203,13 @@ def test_unusual_attention_is_exact(make: Any, strategy: str) -> None:
         assert result.tokens == expected
 
 
-@pytest.mark.parametrize(
-    ("make", "cause"),
-    [
-        (mask_by_column, "since it masks cache columns by a rule of its own"),
-        (lambda: altered(NoPositions), "does not read position_ids"),
-        (lambda: altered(StretchedPositions), "does not count positions from 0"),
-        (lambda: altered(OneMask), "does not give each row a mask"),
-    ],
-    ids=["mask by column", "no positions", "other positions", "one mask"],
-)
-def test_models_that_do_not_obey_are_refused(make: Any, cause: str) -> None:
-    model = made(make)
+@pytest.mark.parametrize("kind", [None, NoPositions, StretchedPositions, OneMask])
+def test_models_that_do_not_obey_are_refused(kind: type[Altered] | None) -> None:
+    model = made(mask_by_column) if kind is None else altered(kind)
     good = make_pair("llama").target
     for role, pair in (("target", sv.Pair(model, good)), ("draft", sv.Pair(good, model))):
         name = f"{role}={type(model).__name__} cannot be decoded in a batch: its logits differ by"
-        with pytest.raises(ValueError, match=re.escape(name) + ".*" + re.escape(cause)):
+        with pytest.raises(ValueError, match=re.escape(name)):
             sv.generate(pair, [[7, 8]], progress=False)
     # Without drafts the draft is not used.
     sv.generate(sv.Pair(good, model), [[7, 8]], strategy="autoregressive", progress=False)
@@ -239,9 +223,7 @@ def test_kv_that_the_cache_does_not_return(monkeypatch: pytest.MonkeyPatch) -> N
         return keys, values.roll(1, dims=2)
 
     monkeypatch.setattr(SlabLayer, "update", update)
-    found = find_difference(make_pair("llama").target)
-    assert found is not None
-    assert "reads other K/V than the cache returns" in found
+    assert find_difference(make_pair("llama").target) is not None
 
 
 def test_an_exception_becomes_a_sentence() -> None:
@@ -288,46 +270,13 @@ def test_one_wrong_layer_of_many_is_found(alter: Any, layer: int, dtype: torch.d
     assert "its logits differ by" in found
 
 
-def test_a_forward_on_the_object_makes_a_layer_of_its_own_kind() -> None:
-    model = deep_llama(torch.float32)
-    cut = first_layers(model)
-    assert cut is not None
-    assert [len(cut.model.layers), len(model.model.layers)] == [2, 6]
-    assert cut.model.layers[1] is model.model.layers[1]
-    ids = torch.tensor([[3, 4]])
-    model.model.layers = model.model.layers[:2]
-    assert torch.equal(model(ids).logits, cut(ids).logits)
-
-    model = deep_llama(torch.float32)
-    layer = model.model.layers[3]
-    layer.forward = layer.forward
-    cut = first_layers(model)
-    assert cut is not None
-    assert len(cut.model.layers) == 4
-    model.model.layers[5].self_attn.scaling = 0.5
-    assert first_layers(model) is None
-
-
-def test_a_part_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[int] = []
-
-    def count(model: PreTrainedModel) -> str | None:
-        tried.append(len(model.model.layers))
-        return "wrong"
-
-    monkeypatch.setattr(probe, "_try", count)
-    model = deep_llama(torch.float32)
-    assert find_difference(model) == "wrong"
-    assert tried == [2, 6, 6]  # the whole model with grouped masks, and with plain ones
-
-
 def test_a_model_is_tried_once_for_each_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
     def find(model: PreTrainedModel) -> None:
         tried.append(model.dtype)
 
-    monkeypatch.setattr(probe, "find_difference", find)
+    monkeypatch.setattr(trial, "find_difference", find)
     model = made(lambda: LlamaForCausalLM(make_pair("llama").target.config))
     check_exact("target", model)
     check_exact("draft", model)
@@ -359,45 +308,6 @@ def test_a_lack_of_memory_is_no_fault_of_the_model(error: type[Exception]) -> No
     model.register_forward_pre_hook(fail)
     with pytest.raises(error, match="no room"):
         check_exact("target", model)
-
-
-def test_models_that_differ_in_sizes_alone_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[PreTrainedModel] = []
-    monkeypatch.setattr(probe, "find_difference", tried.append)
-    config = copy.deepcopy(make_pair("llama").target.config)
-    models = [made(lambda: LlamaForCausalLM(config))]
-    config.hidden_size = 64
-    models.append(made(lambda: LlamaForCausalLM(config)))
-    for model in models:
-        check_exact("target", model)
-    assert tried == models[:1]
-    # No groups of query heads, another class, a forward of its own: each is another kind.
-    config.num_key_value_heads = 4
-    others = [made(lambda: LlamaForCausalLM(config)), altered(OneMask)]
-    others.append(made(lambda: LlamaForCausalLM(make_pair("llama").target.config)))
-    others[-1].forward = others[-1].forward
-    for model in others:
-        check_exact("target", model)
-    assert tried == [models[0], *others]
-
-
-def test_the_noise_is_what_rounding_does() -> None:
-    """Logits of the same text in another shape differ by about as much.
-
-    Of one text they may be equal by chance, by the processor's order of sums; not of all four.
-    """
-    model = deep_llama(torch.bfloat16)
-    differences = []
-    for first in (10, 17, 24, 31):
-        tokens = list(range(first, first + 12))
-        with torch.inference_mode():
-            expected = probe._plain(model, tokens)
-            noise = probe._noise(model, tokens, expected)
-            found = probe._in_slabs(model, tokens, probe.SLOTS)
-        differences.append(probe.worst_difference(found, probe.SLOTS, expected))
-        assert differences[-1] < 2 * noise
-        assert noise < 0.2 * expected.std()
-    assert max(differences) > 0
 
 
 def test_a_trial_leaves_no_trace_in_the_text() -> None:
