@@ -21,7 +21,7 @@ import specviz as sv
 from specviz.cli.main import main as cli
 from specviz.generation.assemble import model_name
 from specviz.record.log import ENTRIES
-from specviz.record.missing import MISSING
+from specviz.record.schema import MISSING
 from specviz.record.trace import Trace
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "docs" / "log.schema.json").read_text())

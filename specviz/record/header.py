@@ -5,8 +5,7 @@ from typing import Any
 
 from specviz.record import given
 from specviz.record.check import MAX_WIDTH
-from specviz.record.missing import MISSING
-from specviz.record.schema import MODELS
+from specviz.record.schema import MISSING, MODELS
 from specviz.util.validate import (
     is_count,
     is_finite,

@@ -15,9 +15,8 @@ from specviz.record.builder import BLOCK, Builder, Round
 from specviz.record.check import MAX_WIDTH
 from specviz.record.given import MOST_TOKENS
 from specviz.record.lines import Line, LogFile, as_bytes
-from specviz.record.missing import MISSING
 from specviz.record.roundend import RoundEnd, read_round
-from specviz.record.schema import MODELS, PHASES, Array, Table
+from specviz.record.schema import MISSING, MODELS, PHASES, Array, Table
 from specviz.record.trace import Trace
 from specviz.util.files import write
 from specviz.util.text import count
@@ -68,7 +67,7 @@ class TraceWriter:
         sampling: None for greedy decoding, else a dict with temperature, top_k, top_p, coupling.
         tokenizer: something with `decode([id])`, asked for the text of each token that occurs; or
             {id: text}.
-        missing: names of `specviz.record.missing.MISSING` that the decoder has and does not log,
+        missing: names of `specviz.record.schema.MISSING` that the decoder has and does not log,
             such as "moves" for one that moves K/V without a call of `move`. What no call has given
             is found without this.
         about: what else is known, by name: target and draft (names of the models), device, dtype,
