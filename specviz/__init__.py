@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from specviz.generation.memory import plan as plan
     from specviz.generation.result import Result as Result
     from specviz.prompts import load_prompts as load_prompts
+    from specviz.record.given import RoundEnd as RoundEnd
     from specviz.record.log import read_log as read_log
-    from specviz.record.roundend import RoundEnd as RoundEnd
     from specviz.record.schema import TraceError as TraceError
     from specviz.record.trace import Trace as Trace
     from specviz.record.writer import TraceWriter as TraceWriter
@@ -84,7 +84,7 @@ _HOME = {
     "Result": "specviz.generation.result",
     "Trace": "specviz.record.trace",
     "TraceError": "specviz.record.trace",
-    "RoundEnd": "specviz.record.roundend",
+    "RoundEnd": "specviz.record.given",
     "TraceWriter": "specviz.record.writer",
     "watch": "specviz.checks.watch.watched",
     "Watched": "specviz.checks.watch.watched",
