@@ -14,8 +14,8 @@ from .checks.watch.watched import Watched as Watched
 from .checks.watch.watched import watch as watch
 from .engine.drafters import drafter as drafter
 from .engine.drafters import drafters as drafters
-from .engine.heads.files import load_heads as load_heads
 from .engine.models.pair import Pair as Pair
+from .engine.models.pair import load_heads as load_heads
 from .engine.models.pair import load_pair as load_pair
 from .engine.peak import PeakMeter as PeakMeter
 from .engine.run import decode as decode
@@ -31,8 +31,8 @@ from .generation.memory import Plan as Plan
 from .generation.memory import plan as plan
 from .generation.result import Result as Result
 from .prompts import load_prompts as load_prompts
+from .record.given import RoundEnd as RoundEnd
 from .record.log import read_log as read_log
-from .record.roundend import RoundEnd as RoundEnd
 from .record.schema import TraceError as TraceError
 from .record.trace import Trace as Trace
 from .record.writer import TraceWriter as TraceWriter

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specviz.record.missing import missing_in, unknown_columns
-from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.schema import MODELS, PHASES, Array, missing_in, unknown_columns
 from specviz.record.trace import RecordedRun as RecordedRun
 from specviz.record.trace import Trace
 from specviz.record.trace import check_recorded as check_recorded

@@ -19,8 +19,7 @@ import specviz as sv
 from specviz.engine.drafters import Drafter
 from specviz.engine.heads import KINDS
 from specviz.engine.heads.cached import CachedHead
-from specviz.record.heads import NONE, OWN, SOURCES, TARGET, feature_reads, head_name
-from specviz.record.replay import Replay
+from specviz.record.replay import NONE, OWN, SOURCES, TARGET, Replay, feature_reads, head_name
 from specviz.record.schema import ACCEPTED, BONUS, PHASES, PROMPT, STALE
 from specviz.record.trace import Trace
 from specviz.views.stepper.film import film

@@ -21,7 +21,7 @@ import specviz as sv
 from specviz.cli.main import main as cli
 from specviz.generation.assemble import model_name
 from specviz.record.log import ENTRIES
-from specviz.record.missing import MISSING
+from specviz.record.schema import MISSING
 from specviz.record.trace import Trace
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "docs" / "log.schema.json").read_text())
@@ -235,38 +235,19 @@ def test_reader_refuses_what_the_schema_refuses(tmp_path):
 
 
 GOOD = [
-    ({"kind": "request", "prompt": [0]}, "no budget"),
-    ({"kind": "texts", "texts": {}}, "no texts"),
-    (
-        {
-            "kind": "forward",
-            "model": "draft",
-            "rows": [],
-            "requests": [],
-            "tokens": [],
-            "indices": [],
-        },
-        "nothing fed",
-    ),
-    (
-        {
-            "kind": "round",
-            "rows": [1, 0],
-            "requests": [0, 1],
-            "drafts": [[], [1]],
-            "accepted": [0, 0],
-            "emitted": [[], [7]],
-            "draft_logprobs": [[], [None]],
-        },
-        "ragged",
-    ),
+    '{"kind": "request", "prompt": [0]}',
+    '{"kind": "texts", "texts": {}}',
+    '{"kind": "forward", "model": "draft", "rows": [], "requests": [], '
+    '"tokens": [], "indices": []}',
+    '{"kind": "round", "rows": [1, 0], "requests": [0, 1], "drafts": [[], [1]], '
+    '"accepted": [0, 0], "emitted": [[], [7]], "draft_logprobs": [[], [null]]}',
 ]
 
 
-@pytest.mark.parametrize(("line", "name"), GOOD, ids=[name for _, name in GOOD])
-def test_reader_takes_what_the_schema_takes(line, name, tmp_path):
-    VALIDATOR.validate(line)
-    read(tmp_path, [*lines_of_full(), json.dumps(line)])
+@pytest.mark.parametrize("line", GOOD)
+def test_reader_takes_what_the_schema_takes(line, tmp_path):
+    VALIDATOR.validate(json.loads(line))
+    read(tmp_path, [*lines_of_full(), line])
 
 
 DAMAGE = [

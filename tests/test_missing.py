@@ -13,7 +13,7 @@ from tiny_run import TRACE
 
 import specviz as sv
 from specviz import metrics
-from specviz.record.missing import MISSING
+from specviz.record.schema import MISSING
 from specviz.record.trace import Trace
 from specviz.views import charts
 from specviz.views.stepper.film import film
@@ -213,12 +213,9 @@ def test_a_record_that_lacks_nothing_has_no_gaps():
 
 
 def test_the_names_of_what_is_missing_are_checked():
-    with pytest.raises(ValueError, match=r"missing='speed' is unknown; choose from feeds\.target"):
+    with pytest.raises(ValueError, match="missing='speed' is unknown; choose one of"):
         writer(missing=["speed"])
     trace = lacking()
-    for wrong in (["speed"], [["moves"]], [None]):
-        with pytest.raises(sv.TraceError, match="must hold names of what is missing"):
-            Trace({**trace.meta, "missing": wrong}, **trace.tables)
     ms = np.full(trace.num_rounds, np.nan, np.float32)
     known = [name for name in trace.meta["missing"] if name != "times"]
     with pytest.raises(sv.TraceError, match="must hold finite times"):

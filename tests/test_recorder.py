@@ -2,21 +2,14 @@
 
 import time
 from collections import Counter
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from conftest import EOS, decoded, generate, make_pair, make_prompts
-from torch import Tensor
 
 import specviz as sv
-from specviz.engine.kv.layout import Layout
-from specviz.engine.state import State
-from specviz.engine.strategies.eqspec import EqSpec
 from specviz.engine.timing import Stopwatch
-from specviz.record.replay import Replay
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 
@@ -96,52 +89,6 @@ def test_every_token_that_was_fed_is_recorded_once(name, refill):
     if len(models) == 2:
         expected[PHASES.index("draft"), MODELS.index("draft")] = in_rounds * (2 + K - 1)
     assert found == expected
-
-
-HIDDEN = (1, 3, 4)
-
-
-class HidingLayout(Layout):
-    """Later tokens do not see the tokens with an index in HIDDEN."""
-
-    def visible(self, rows: Tensor, indices: Tensor, window: int) -> Tensor:
-        seen = super().visible(rows, indices, window)
-        held = torch.arange(window) - self.start[rows, None]  # (b, w)
-        hidden = torch.isin(held, torch.tensor(HIDDEN))[:, None] & (
-            held[:, None] < indices[:, :, None]
-        )
-        return seen & ~hidden
-
-
-@dataclass(frozen=True)
-class Hiding(EqSpec):
-    """A strategy of one's own, with a layout of its own."""
-
-    name: ClassVar[str] = "hiding"
-    valid: ClassVar[bool] = False
-
-    def schedule(self, state: State):
-        if not isinstance(state.layout, HidingLayout):
-            state.layout = HidingLayout(state.batch.capacity, state.batch.tokens.device)
-        super().schedule(state)
-
-
-def test_holes_are_recorded_as_ranges():
-    run = {"strategy": Hiding(), "batch_size": 2, "max_new_tokens": 8, "record": True}
-    trace = generate(make_pair("llama"), make_prompts()[:4], **run).trace
-    assert (trace.meta["strategy"], trace.meta["valid"]) == ("hiding", False)
-    found = {}
-    for feed, start, stop in zip(
-        *(trace.holes[name].tolist() for name in ("feed", "start", "stop")), strict=True
-    ):
-        begin = trace.feeds["slot"][feed] - trace.feeds["index"][feed]
-        found.setdefault(feed, []).append((start - begin, stop - begin))
-    # By the token's index.
-    expected = [[], [], [(1, 2)], [(1, 2)], [(1, 2), (3, 4)], [(1, 2), (3, 5)]]
-    assert set(trace.feeds["index"].tolist()) > set(range(6))
-    for feed, index in enumerate(trace.feeds["index"].tolist()):
-        assert found.get(feed, []) == expected[min(index, 5)]
-    assert len(list(Replay(trace).frames())) == trace.num_rounds * len(PHASES)
 
 
 @each_run

@@ -180,6 +180,9 @@ def test_a_frame_does_not_depend_on_those_before_it():
     for number, phase in [(2, "draft"), (0, "verify"), (1, "accept")]:
         frame = replay.frame(number, phase)
         assert picture(frame.target) + picture(frame.draft) == PICTURES[number, phase]
+    for number, phase in [(3, "draft"), (-1, "draft"), (0, "sync")]:
+        with pytest.raises(ValueError, match=f"round={number}, phase='{phase}' is not in the"):
+            replay.frame(number, phase)
 
 
 def test_slots_that_nothing_has_changed_are_the_very_same():
@@ -194,12 +197,6 @@ def test_slots_that_nothing_has_changed_are_the_very_same():
         assert draft.draft is verify.draft
         assert draft.target is not verify.target
         assert verify.target is not accept.target
-
-
-@pytest.mark.parametrize(("number", "phase"), [(3, "draft"), (-1, "draft"), (0, "sync")])
-def test_a_frame_that_does_not_exist_is_refused(number, phase):
-    with pytest.raises(ValueError, match=f"round={number}, phase='{phase}' is not in the record"):
-        Replay(TRACE).frame(number, phase)
 
 
 def test_moves_of_one_step_read_before_they_write():

@@ -333,7 +333,8 @@ def tabulate(trace: Trace):
 
 
 def save_again(trace: Trace):
-    trace._to_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        trace.save(Path(folder) / "again")
 
 
 def draw(trace: Trace):

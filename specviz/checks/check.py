@@ -12,8 +12,7 @@ from specviz.checks.ledger import ExpectedKV
 from specviz.checks.rows import Rows
 from specviz.checks.unchecked import unchecked
 from specviz.checks.violations import Findings, Violations
-from specviz.record.missing import MISSING, missing_in
-from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.schema import MISSING, MODELS, PHASES, Array, missing_in
 from specviz.record.trace import Trace
 from specviz.util.validate import require_bool, require_kind
 

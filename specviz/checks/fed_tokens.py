@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 
 from specviz.checks.branches import Branches
-from specviz.record.missing import missing_in
-from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.schema import MODELS, PHASES, Array, missing_in
 from specviz.record.trace import Trace
 
 _SCHEDULE, _ACCEPT, _SYNCHRONISE = (

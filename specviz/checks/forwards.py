@@ -23,8 +23,7 @@ from specviz.checks.ledger import (
     TreeNodes,
 )
 from specviz.checks.violations import Findings
-from specviz.record.missing import sees
-from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.schema import MODELS, PHASES, Array, sees
 from specviz.record.trace import Trace
 from specviz.record.trees import leaves_holes
 

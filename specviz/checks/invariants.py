@@ -43,7 +43,7 @@ from specviz.checks.selection_rules import foresight, verification
 from specviz.checks.token_rules import acceptance, bonus
 from specviz.checks.tree_rules import drafts_form_a_tree
 from specviz.checks.violations import Findings
-from specviz.record.heads import head_of
+from specviz.record.replay import head_of
 from specviz.record.trace import Trace
 
 ROW_RULES = (

@@ -9,8 +9,7 @@ import numpy as np
 
 from specviz.checks.journeys import Journeys
 from specviz.checks.rows import Rows
-from specviz.record.missing import says_layout
-from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.schema import MODELS, PHASES, Array, says_layout
 
 _TARGET = MODELS.index("target")
 _VERIFY, _SYNCHRONISE = PHASES.index("verify"), PHASES.index("synchronise")

@@ -12,8 +12,7 @@ import numpy as np
 
 from specviz.checks.journeys import read_again
 from specviz.checks.rows import Rows
-from specviz.record.missing import says_layout
-from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.schema import MODELS, PHASES, Array, says_layout
 
 _TARGET = MODELS.index("target")
 _SCHEDULE, _ACCEPT, _SYNCHRONISE = (

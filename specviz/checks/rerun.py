@@ -26,8 +26,8 @@ from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.moves import Move
 from specviz.engine.models.pair import Pair
-from specviz.record.heads import head_of
 from specviz.record.index import Step
+from specviz.record.replay import head_of
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 

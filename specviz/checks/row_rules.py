@@ -7,8 +7,7 @@ it. Not known here: what forwards saw and what caches held.
 import numpy as np
 
 from specviz.checks.rows import Rows
-from specviz.record.missing import missing_in
-from specviz.record.schema import PHASES, Array
+from specviz.record.schema import PHASES, Array, missing_in
 
 _ACCEPT = PHASES.index("accept")
 

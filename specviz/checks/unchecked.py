@@ -7,8 +7,7 @@ unless layers attend to windows or keep states. Not known here: the rules.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from specviz.record.missing import MISSING, missing_in
-from specviz.record.schema import MODELS
+from specviz.record.schema import MISSING, MODELS, missing_in
 
 # What the engine does for some kinds of layers, and records of no run.
 _UNRECORDED = {

@@ -18,7 +18,7 @@ from specviz.engine.run import Run
 from specviz.generation.collect import Collected
 from specviz.generation.memory import Plan
 from specviz.generation.result import Result
-from specviz.record.heads import head_of
+from specviz.record.replay import head_of
 from specviz.record.schema import MODELS, Table
 from specviz.record.trace import Trace
 

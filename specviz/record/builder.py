@@ -440,12 +440,13 @@ def _begins(rows: Table, feeds: Table, moves: Sequence[tuple[Place, Array]]) -> 
     """
     is_first = (feeds["model"] == 0) & (feeds["index"] == 0) & (feeds["slot"] >= 0)
     names = (*Place._fields, "request", "row", "slot")
-    events: list[tuple[tuple[int, ...], Any]] = []
+    # (place, where index 0 of requests was fed, blocks that were moved)
+    events: list[tuple[tuple[int, ...], dict[int, tuple[int, int]], list[list[int]]]] = []
     for *place, request, row, slot in zip(
         *(feeds[name][is_first].tolist() for name in names), strict=True
     ):
-        events.append((tuple(place), (request, row, slot)))
-    events += [(place, blocks) for place, blocks in moves if place.model == 0]
+        events.append((tuple(place), {request: (row, slot)}, []))
+    events += [(place, {}, blocks.tolist()) for place, blocks in moves if place.model == 0]
     events.sort(key=lambda event: event[0])
     first: dict[int, tuple[int, int]] = {}  # by request: row and slot of its index 0
     found = np.full((2, rows["round"].size), -1)
@@ -454,22 +455,15 @@ def _begins(rows: Table, feeds: Table, moves: Sequence[tuple[Place, Array]]) -> 
     for number, (begin, stop) in enumerate(pairwise(edges)):
         for late in (0, 1):
             while at < len(events) and events[at][0][:2] < (number, _SYNCHRONISE + late):
-                _apply(first, events[at][1])
+                _, fed, blocks = events[at]
+                moved = {
+                    request: (to_row, slot - from_slot + to_slot)
+                    for from_row, from_slot, to_row, to_slot, length in blocks
+                    for request, (row, slot) in first.items()
+                    if row == from_row and from_slot <= slot < from_slot + length
+                }
+                first |= fed | moved
                 at += 1
             requests = rows["request"][begin:stop].tolist()
             found[late, begin:stop] = [first.get(request, (-1, -1))[1] for request in requests]
     return found
-
-
-def _apply(first: dict[int, tuple[int, int]], event: Any) -> None:
-    """Note where index 0 of requests lies after it was fed or moved."""
-    if isinstance(event, tuple):
-        request, *first_place = event
-        first[request] = (first_place[0], first_place[1])
-        return
-    moved = {}
-    for from_row, from_slot, to_row, to_slot, length in event.tolist():
-        for request, (row, slot) in first.items():
-            if row == from_row and from_slot <= slot < from_slot + length:
-                moved[request] = to_row, slot - from_slot + to_slot
-    first |= moved

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from specviz.record.missing import missing_in
-from specviz.record.schema import MODELS, PHASES, Table
+from specviz.record.schema import MODELS, PHASES, Table, missing_in
 
 Event = dict[str, Any]
 _PHASES, _ROWS = 0, 1  # "processes", as which viewers group tracks

@@ -7,11 +7,12 @@ share one index, `trace.index`.
 from bisect import bisect_left
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
 
-from specviz.record.schema import ACCEPTED, BONUS, PHASES, PROMPT, Array, Table, cache_shape
+from specviz.record.schema import ACCEPTED, BONUS, PHASES, PROMPT, Array, Table
 from specviz.record.trees import branching, ends, follows_accepted
 
 
@@ -100,7 +101,26 @@ class RecordIndex:
     @cached_property
     def cache_shape(self) -> tuple[int, int]:
         """(rows, slots) of a cache that holds every row and slot in the record."""
-        return cache_shape(self._tables)
+
+        def most(table: str, *names: str) -> int:
+            # As int64: numbers of a damaged record may have a sum that overflows int32.
+            columns = [self._tables[table][name].astype(np.int64) for name in names]
+            return int(np.sum(columns, axis=0).max(initial=0))
+
+        rows = max(most("rows", "row"), most("feeds", "row"))
+        rows = max(rows, most("moves", "from_row"), most("moves", "to_row"))
+        slots = (
+            most("rounds", "slots"),
+            most("feeds", "visible_stop"),
+            most("feeds", "slot") + 1,
+            most("rows", "start", "length", "gained"),
+            most("rows", "start_after", "length", "gained"),
+            most("rows", "pending", "gained") + 1,
+            most("rows", "pending_after", "gained") + 1,
+            most("moves", "from_slot", "length"),
+            most("moves", "to_slot", "length"),
+        )
+        return rows + 1, max(slots)
 
     @cached_property
     def committed(self) -> Committed:
@@ -199,16 +219,16 @@ class RecordIndex:
     @cached_property
     def steps(self) -> list[Step]:
         """All steps, sorted by stage, model and step."""
-        feeds = _by_step(self._feeds)
-        moves = _by_step(self._tables["moves"])
+        feeds = by_step(self._feeds)
+        moves = by_step(self._tables["moves"])
         nothing = np.zeros(0, np.int64)
         keys = sorted(feeds.keys() | moves.keys())
         return [Step(*k[:2], moves.get(k, nothing), feeds.get(k, nothing)) for k in keys]
 
     def steps_of(self, stage: int) -> list[Step]:
         """Return the steps of a stage."""
-        first, stop = (bisect_left(self.steps, at, key=_stage_of) for at in (stage, stage + 1))
-        return self.steps[first:stop]
+        first = bisect_left(self.steps, stage, key=lambda step: step.stage)
+        return list(takewhile(lambda step: step.stage == stage, self.steps[first:]))
 
     def visible(self, feeds: Array) -> Array:
         """Return the slots that feeds (q,) attended to.
@@ -238,10 +258,6 @@ class RecordIndex:
         return Groups(_pair(self._rows["round"], self._rows["request"]))
 
 
-def _stage_of(step: Step) -> int:
-    return step.stage
-
-
 def joined_ranges(first: Array, counts: Array) -> Array:
     """Return first[i] .. first[i] + counts[i] - 1 for each i, concatenated."""
     counts = counts.astype(np.int64)
@@ -253,7 +269,7 @@ def _stages(table: Table) -> Array:
     return table["round"].astype(np.int64) * len(PHASES) + table["phase"]
 
 
-def _by_step(table: Table) -> dict[tuple[int, int, int], Array]:
+def by_step(table: Table) -> dict[tuple[int, int, int], Array]:
     """Return the entries of `feeds` or `moves` by (stage, model, step)."""
     stages = _stages(table)
     order = np.lexsort((table["step"], table["model"], stages))

@@ -4,19 +4,18 @@ Each line is given to a `TraceWriter`, so that a file is checked by the same rul
 write one. What is wrong is one sentence with the number of the line.
 """
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from specviz.record.header import ABOUT
-from specviz.record.lines import Line, read_lines
-from specviz.record.roundend import RoundEnd
+from specviz.record.given import ABOUT, RoundEnd
 from specviz.record.schema import TraceError
 from specviz.record.trace import Trace
-from specviz.record.writer import VERSION, TraceWriter
+from specviz.record.writer import VERSION, Line, TraceWriter
 from specviz.util.files import is_file
 from specviz.util.validate import require_path, short, shown_path
 
@@ -76,7 +75,7 @@ def read_record(path: str | os.PathLike[str]) -> Trace:
 
 def _read(path: Path) -> Trace:
     writer: TraceWriter | None = None
-    for number, line in read_lines(path):
+    for number, line in _lines(path):
         try:
             kind = _checked(line, is_first=writer is None)
             if writer is None:
@@ -120,3 +119,33 @@ def _checked(line: Line, *, is_first: bool) -> str:
                 f"version must be {VERSION}, got {short(version)}; install a newer specviz"
             )
     return kind
+
+
+def _lines(path: Path) -> Iterator[tuple[int, Line]]:
+    """Yield the lines of a log with their numbers, from 1. Empty lines are left out.
+
+    A last line without an end is left out as well: the process that wrote it was stopped.
+
+    Raises TraceError where the file cannot be read, or a line is not a JSON object with a kind.
+    """
+    with path.open("rb") as file:
+        for number, content in enumerate(file, 1):
+            if not content.strip():
+                continue
+            try:
+                line = json.loads(content, parse_constant=_refuse)
+            except (ValueError, RecursionError):
+                line = None
+            if line is None and not content.endswith(b"\n"):
+                return
+            if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
+                raise TraceError(
+                    f"line {number} must be a JSON object with a kind, got "
+                    f"{short(content.decode(errors='replace').rstrip())}; "
+                    "write one object a line, as docs/debug.md says"
+                )
+            yield number, line
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(name)  # NaN and Infinity are not JSON

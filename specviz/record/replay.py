@@ -4,14 +4,12 @@
 cells of the rows in the batch. Whether a feed saw the right slots, the invariant checks judge.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from specviz.record.cells import Cells
-from specviz.record.heads import MASK, feature_reads
 from specviz.record.index import Step
 from specviz.record.schema import (
     DRAFTED,
@@ -27,11 +25,128 @@ from specviz.record.schema import (
 from specviz.record.trace import Trace
 from specviz.util.validate import is_int, require_kind, short
 
+# Where a draft head's entries took the feature from that they read beside their token: a hidden
+# state of the token before it.
+# "none": no feature is read, as the target does, and a head for the token at index 0. "target": the
+# target's own. "own": what the head predicted. "mask": the entry stands for a token that is not
+# known yet, and its feature is one that was learned for all such entries.
+SOURCES = ("none", "target", "own", "mask")
+NONE, TARGET, OWN, MASK = (np.uint8(code) for code in range(len(SOURCES)))
+# By `draft_kv` of the record, what an entry behind the pending token reads.
+_BEYOND = {"provisional": OWN, "masks": MASK}
 _SHOWN = ("request", "token", "index", "position", "source")
 # Beside these: the round that fed a cell, whether all that its token follows was accepted, and
 # whether it is a draft of a row with a tree.
 _PLANES = (*_SHOWN, "round", "follows", "branches")
-_ACCEPT = PHASES.index("accept")
+_DRAFT, _ACCEPT = PHASES.index("draft"), PHASES.index("accept")
+
+
+class FeatureReads(NamedTuple):
+    """What each entry of the table `feeds` reads beside its token; arrays (F,).
+
+    Attributes:
+        token: int32, the index of the token whose feature it reads, -1 where it reads none, or one
+            that belongs to no token.
+        source: uint8, one of the codes that SOURCES names.
+    """
+
+    token: Array
+    source: Array
+
+
+def head_of(meta: Mapping[str, Any]) -> str | None:
+    """Return the name of the draft head that a run drafted with; None if it had none."""
+    if meta.get("draft_kv", "kept") == "kept":
+        return None
+    # Trees grow from what their drafter's option `base` names.
+    options = meta.get("drafter_options")
+    base = options.get("base") if isinstance(options, Mapping) else None
+    name: str | None = base if isinstance(base, str) else meta["drafter"]
+    return name
+
+
+def head_name(trace: Trace) -> str | None:
+    """Return the name of the head that drafted, such as "eagle3 head"; None for other drafters."""
+    head = head_of(trace.meta)
+    return None if head is None else f"{head} head"
+
+
+def feature_reads(trace: Trace) -> FeatureReads:
+    """Return what each entry of the table `feeds` reads beside its token."""
+    feeds = trace.feeds
+    source = np.full(feeds["index"].shape, NONE)
+    token = np.full(feeds["index"].shape, -1, np.int32)
+    if head_name(trace) is None:
+        return FeatureReads(token, source)
+    of_head = feeds["model"] == MODELS.index("draft")
+    source[of_head & (feeds["index"] > 0)] = TARGET
+    # Nodes count a row's drafts from 1. All that is fed in other phases is committed.
+    beyond = of_head & (feeds["phase"] == _DRAFT) & (feeds["node"] > 0)
+    source[beyond] = _BEYOND.get(trace.meta["draft_kv"], TARGET)
+    reads = (source == TARGET) | (source == OWN)
+    token[reads] = feeds["index"][reads] - 1
+    return FeatureReads(token, source)
+
+
+MOVE = ("model", "from_row", "from_slot", "to_row", "to_slot", "length")
+
+
+class Cells:
+    """The (model, row, slot) cells of both caches; int32 planes, -1 where nothing was written.
+
+    The plane "written" has the number of each cell's last write. A cell that was moved is newer
+    than one that stayed, and moved cells keep their order among themselves.
+
+    Attributes:
+        latest: by model, the number of the last write into its cache.
+    """
+
+    def __init__(self, names: Sequence[str], moves: Table, shape: tuple[int, int]) -> None:
+        """Make empty cells.
+
+        Args:
+            names: of the planes, beside "written".
+            moves: the table of a record, whose entries `move` applies.
+            shape: rows and slots.
+        """
+        self._places = {name: place for place, name in enumerate((*names, "written"))}
+        self._planes = np.full((len(self._places), len(MODELS), *shape), -1, np.int32)
+        self._moves = np.stack([moves[name] for name in MOVE], axis=1)  # (N, 6)
+        self._writes = 0
+        self.latest = [0] * len(MODELS)
+
+    def __getitem__(self, name: str) -> Array:
+        """Return a plane, (models, rows, slots), to read or to write."""
+        plane: Array = self._planes[self._places[name]]
+        return plane
+
+    def of(self, model: int, rows: Array, width: int) -> Table:
+        """Return a copy of the planes of some rows and the first `width` slots, (B, T) by name."""
+        held = self._planes[:, model, rows, :width]
+        return {name: held[place] for name, place in self._places.items()}
+
+    def write(self, model: int, rows: Array, slots: Array, **values: Any) -> None:
+        """Write what is given for each of the planes into n cells at once."""
+        self._writes += 1
+        self.latest[model] = self._writes
+        for name, value in {**values, "written": self._writes}.items():
+            self._planes[self._places[name], model, rows, slots] = value
+
+    def move(self, entries: Array) -> None:
+        """Apply these entries of the table `moves` at once: all are read before any is written."""
+        blocks = self._moves[entries].tolist()
+        copies = [
+            self._planes[:, model, row, slot : slot + length].copy()
+            for model, row, slot, _, _, length in blocks
+        ]
+        written = self._places["written"]
+        ages = np.unique(np.concatenate([copied[written] for copied in copies]))
+        self._writes += 1
+        for (model, _, _, row, slot, length), copied in zip(blocks, copies, strict=True):
+            copied[written] = self._writes + np.searchsorted(ages, copied[written])
+            self._planes[:, model, row, slot : slot + length] = copied
+            self.latest[model] = self._writes
+        self._writes += ages.size
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""The tables of a record, column by column, and the names of the codes in them.
+"""The tables of a record, column by column; the names of their codes, and of what may be missing.
 
 Letters in shapes: R requests, N entries of a table, K draft tokens a round, k and j recorded
 candidates of the target and the draft.
@@ -42,10 +42,7 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True)
 class Column:
-    """dtype and shape of one column. A shape is spelled with letters.
-
-    "K+1" is one more than "K".
-    """
+    """dtype and shape of one column. Letters stand for sizes; "K+1" is one more than "K"."""
 
     dtype: str
     shape: tuple[str, ...] = ("N",)
@@ -99,38 +96,52 @@ COLUMNS: dict[str, dict[str, Column]] = {
         **_columns("chosen", "uint8"),
     },
 }
+# What the record of another engine's run may lack: {name: what it is called in a sentence, without
+# an article}. The header lists names under "missing"; what then stands in the tables is no
+# measurement. A name with a dot is about one model.
+MISSING = {
+    **{f"feeds.{model}": f"forwards of the {model} model" for model in MODELS},
+    **{f"positions.{model}": f"position ids of the {model} model" for model in MODELS},
+    **{f"slots.{model}": f"slots of the {model} model's K/V" for model in MODELS},
+    **{f"visible.{model}": f"what the {model} model's queries saw" for model in MODELS},
+    "candidates.target": "the target's choices",
+    "candidates.draft": "the draft model's choices",
+    "logprobs.target": "probabilities of the target",
+    "logprobs.draft": "probabilities of the draft model",
+    "moves": "moves of K/V",
+    "times": "times of the phases",
+    "kv_bytes": "the size of K/V in bytes",
+    "budget": "token budgets",
+    "finished": "which rows finished",
+}
 
 
-def cache_shape(tables: Mapping[str, Table]) -> tuple[int, int]:
-    """Return (rows, slots) of a cache that holds every row and every slot in a record."""
-    rounds, rows, feeds, moves = (tables[name] for name in ("rounds", "rows", "feeds", "moves"))
-    row_ids = (rows["row"], feeds["row"], moves["from_row"], moves["to_row"])
-    start = np.maximum(rows["start"], rows["start_after"])
-    pending = np.maximum(rows["pending"], rows["pending_after"])
-    moved = np.maximum(moves["from_slot"], moves["to_slot"])
-    stops = (
-        rounds["slots"],
-        feeds["visible_stop"],
-        total(feeds["slot"], 1),
-        total(start, rows["length"], rows["gained"]),
-        total(pending, rows["gained"], 1),
-        total(moved, moves["length"]),
-    )
-    return 1 + max(largest(ids) for ids in row_ids), max(largest(stop) for stop in stops)
+def missing_in(meta: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of what a record with this header lacks."""
+    return frozenset(meta.get("missing", ()))
 
 
-def total(values: Array, *more: Array | int) -> Array:
-    """Return the sum of int32 columns as int64."""
-    # A damaged record may hold numbers whose sum overflows int32, and so passes for a small one.
-    result = values.astype(np.int64)
-    for other in more:
-        result = result + other
-    return result
+def sees(meta: Mapping[str, Any], model: str) -> bool:
+    """Return whether a record says what each query of a model saw, and what lay there."""
+    return not missing_in(meta) & {f"feeds.{model}", f"slots.{model}", f"visible.{model}", "moves"}
 
 
-def largest(values: Array) -> int:
-    """Return the largest value, 0 for an empty column."""
-    return int(values.max(initial=0))
+def has_slots(meta: Mapping[str, Any]) -> bool:
+    """Return whether a record says in which slots the target's K/V lies."""
+    return not missing_in(meta) & {"feeds.target", "slots.target"}
+
+
+def says_layout(meta: Mapping[str, Any]) -> bool:
+    """Return whether a record says where the target's K/V lies, and how it is moved."""
+    return has_slots(meta) and "moves" not in missing_in(meta)
+
+
+def unknown_columns(meta: Mapping[str, Any]) -> list[str]:
+    """Return the columns of the tables of `metrics` that are not known; times are NaN anyway."""
+    found = [] if has_slots(meta) else ["cache_slots", "hole_share", "padding_share"]
+    if missing_in(meta) & {"moves", "kv_bytes"}:
+        found += ["compacted_bytes", "realigned_bytes"]
+    return sorted(found)
 
 
 def named(name: str) -> str:

@@ -154,7 +154,16 @@ class Trace:
             ValueError: `path` cannot be a path.
             WriteError: the file cannot be written.
         """
-        write(path, self._to_bytes())
+        derived = chain_columns(self.tables, self.meta["num_draft_tokens"])
+        tensors: dict[str, Array] = {}
+        for table, columns in self.tables.items():
+            for column, values in columns.items():
+                computed = derived.get(table, {}).get(column)
+                # A reader computes it again.
+                if computed is None or not same_values(values, computed):
+                    tensors[f"{table}.{column}"] = values
+        header = json.dumps({"format_version": FORMAT_VERSION, "meta": self.meta})
+        write(path, to_safetensors(tensors, {_HEADER: header}))
 
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write phases, rows and copies of K/V as events, which Perfetto and chrome://tracing draw.
@@ -191,20 +200,8 @@ class Trace:
     def _tokens(self, name: str, request: int) -> list[int]:
         self._check_request(request)
         start, stop = self.requests[f"{name}_offsets"][request : request + 2]
-        return [int(token) for token in self.requests[f"{name}_tokens"][start:stop]]
-
-    def _to_bytes(self) -> bytes:
-        tensors: dict[str, Array] = {}
-        derived = chain_columns(self.tables, self.meta["num_draft_tokens"])
-        for table, columns in self.tables.items():
-            known = derived.get(table, {})
-            for column, values in columns.items():
-                # A reader computes it again.
-                if column in known and same_values(values, known[column]):
-                    continue
-                tensors[f"{table}.{column}"] = values
-        header = json.dumps({"format_version": FORMAT_VERSION, "meta": self.meta})
-        return to_safetensors(tensors, {_HEADER: header})
+        tokens: list[int] = self.requests[f"{name}_tokens"][start:stop].tolist()
+        return tokens
 
 
 def flatten_requests(
@@ -254,13 +251,18 @@ def check_runs(runs: object, name: str = "runs") -> None:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Table]]:
+    tables: dict[str, Table] = {name: {} for name in COLUMNS}
     try:
         # Reading a pipe or a device may block, or never end.
         if not S_ISREG(path.stat().st_mode):
             raise TraceError("is a folder or a device, not a file; check the path")
         with safe_open(path, framework="numpy") as file:
             meta = _meta(file.metadata())
-            columns = {name: _column(file, name) for name in file.keys()}  # noqa: SIM118 - file is not a dict
+            for name in file.keys():  # noqa: SIM118 - file is not a dict
+                table, _, column = name.partition(".")
+                if table not in tables:
+                    raise TraceError(f"columns are unknown: {named(name)}; record the run again")
+                tables[table][column] = _column(file, name)
     except TraceError:
         raise
     except (OSError, ValueError) as error:
@@ -270,19 +272,12 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Table]]:
         raise TraceError(
             "is not a safetensors file, or a damaged one; copy it again or record the run again"
         ) from error
-    tables: dict[str, Table] = {name: {} for name in COLUMNS}
-    for name, values in columns.items():
-        table, _, column = name.partition(".")
-        if table not in tables:
-            raise TraceError(f"columns are unknown: {named(name)}; record the run again")
-        tables[table][column] = values
     return meta, tables
 
 
 def _column(file: Any, name: str) -> Array:
-    """Return a column of an open file. Raise TraceError if it is none that a record may have."""
     dtype = file.get_slice(name).get_dtype()
-    if dtype not in _FILE_DTYPES:
+    if dtype not in _FILE_DTYPES:  # some of them numpy does not have
         raise TraceError(
             f"{named(name)} is stored as {named(dtype)}, which no column of a trace may be; "
             "record the run again"
@@ -303,15 +298,12 @@ def _meta(metadata: dict[str, str] | None) -> dict[str, Any]:
         )
     try:
         header = json.loads(metadata[_HEADER])
-        version = header["format_version"]
-        meta = header["meta"]
+        version, meta = header["format_version"], header["meta"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise TraceError("has a damaged trace header; record the run again") from error
     if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
-        is_newer = type(version) is int and version > FORMAT_VERSION
-        remedy = "install a newer release of specviz" if is_newer else "record the run again"
-        found = named(repr(version))
         raise TraceError(
-            f"has format version {found}, but this release reads version {FORMAT_VERSION}; {remedy}"
+            f"has format version {named(repr(version))}, but this release reads version "
+            f"{FORMAT_VERSION}; install a newer release of specviz, or record the run again"
         )
-    return dict(meta) if isinstance(meta, dict) else {}
+    return meta if isinstance(meta, dict) else {}

@@ -4,27 +4,26 @@ What a call leaves out about time follows from the order of the calls. Each is c
 made, and kept as a line of the log and as entries of the record.
 """
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from specviz.record import given, header
-from specviz.record.builder import BLOCK, Builder, Round
+from specviz.record import given
+from specviz.record.builder import BLOCK, Builder, Round, Seen
 from specviz.record.check import MAX_WIDTH
-from specviz.record.given import MOST_TOKENS
-from specviz.record.lines import Line, LogFile, as_bytes
-from specviz.record.missing import MISSING
-from specviz.record.roundend import RoundEnd, read_round
-from specviz.record.schema import MODELS, PHASES, Array, Table
+from specviz.record.given import MOST_TOKENS, RoundEnd
+from specviz.record.schema import MISSING, MODELS, PHASES, Array, Table
 from specviz.record.trace import Trace
-from specviz.util.files import write
+from specviz.util.files import as_write_error, write
 from specviz.util.text import count
 from specviz.util.validate import (
     is_list,
     require_choice,
     require_int,
+    require_path,
     short,
 )
 
@@ -39,6 +38,52 @@ _COLUMNS = {
     "draft_logprobs": "draft_logprob",
     "target_logprobs": "target_logprob",
 }
+
+Line = dict[str, Any]  # entries as arrays, until they are written
+_PADDED = ("drafts", "emitted", "choices", "path")  # lists that end before their first -1
+
+
+def as_bytes(line: Line) -> bytes:
+    """Return a line of the file, with its line end."""
+    entries = {name: _json(name, value) for name, value in line.items()}
+    text = json.dumps(entries, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.encode() + b"\n"
+
+
+def _json(name: str, value: Any) -> Any:
+    """Return an entry as JSON has it: null for NaN, "-inf" for minus infinity."""
+    if isinstance(value, Seen):
+        return _ranges(value)
+    if isinstance(value, tuple):
+        return [_json("", each) for each in value]
+    if name == "ms":
+        return {phase: round(ms, 6) for phase, ms in value.items()}
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.dtype.kind == "f":
+        return _floats(value)
+    if name in _PADDED:
+        ends = (value >= 0).sum(axis=1).tolist()
+        return [row[:end] for row, end in zip(value.tolist(), ends, strict=True)]
+    return value.tolist()
+
+
+def _floats(values: Array) -> Any:
+    if values.ndim > 1:
+        return [_floats(each) for each in values]
+    return [None if x != x else "-inf" if x == -np.inf else x for x in values.tolist()]
+
+
+def _ranges(seen: Seen) -> list[list[list[int]]]:
+    """Return for each query the ranges of slots that it saw."""
+    begins = seen.start.tolist()
+    found: list[list[list[int]]] = [[] for _ in begins]
+    for query, start, stop in seen.holes.tolist():
+        found[query].append([begins[query], start])
+        begins[query] = stop
+    for query, stop in enumerate(seen.stop.tolist()):
+        found[query].append([begins[query], stop])
+    return found
 
 
 class TraceWriter:
@@ -68,7 +113,7 @@ class TraceWriter:
         sampling: None for greedy decoding, else a dict with temperature, top_k, top_p, coupling.
         tokenizer: something with `decode([id])`, asked for the text of each token that occurs; or
             {id: text}.
-        missing: names of `specviz.record.missing.MISSING` that the decoder has and does not log,
+        missing: names of `specviz.record.schema.MISSING` that the decoder has and does not log,
             such as "moves" for one that moves K/V without a call of `move`. What no call has given
             is found without this.
         about: what else is known, by name: target and draft (names of the models), device, dtype,
@@ -106,18 +151,18 @@ class TraceWriter:
         self._header = {
             "vocabulary_size": self._vocabulary_size,
             "num_draft_tokens": self._k,
-            "eos_token_ids": header.read_eos(eos_token_ids),
-            "decoder": header.read_text("decoder", decoder),
-            **header.read_about(about),
+            "eos_token_ids": given.eos(eos_token_ids),
+            "decoder": given.text("decoder", decoder),
+            **given.about(about),
         }
         if sampling is not None:
-            self._header["sampling"] = header.read_sampling(sampling)
-        self._header["drafter"] = None if drafter is None else header.read_text("drafter", drafter)
-        self._header["missing"] = header.read_missing(missing)
+            self._header["sampling"] = given.sampling(sampling)
+        self._header["drafter"] = None if drafter is None else given.text("drafter", drafter)
+        self._header["missing"] = given.missing(missing)
         self._texts: dict[str, str] = {}
         self._tokenizer = None
         if isinstance(tokenizer, Mapping):
-            self._texts |= header.read_texts("tokenizer", tokenizer)
+            self._texts |= given.texts("tokenizer", tokenizer)
         elif tokenizer is not None and not callable(getattr(tokenizer, "decode", None)):
             raise ValueError(
                 f"tokenizer must have a method decode, got {short(tokenizer)}; "
@@ -129,20 +174,24 @@ class TraceWriter:
             raise ValueError(
                 f"prompts must be a list of lists of token ids, got {short(prompts)}; pass ids"
             )
-        checked = [self._prompt(f"prompts[{i}]", prompt) for i, prompt in enumerate(prompts)]
-        budgets: list[int | None] = [None] * len(checked)
-        if hasattr(budget, "__len__"):
-            budgets = given.ints(
-                "budget", budget, (len(checked),), 1, MOST_TOKENS, "prompts"
-            ).tolist()
-        elif budget is not None:
-            budgets = [require_int("budget", budget, maximum=MOST_TOKENS)] * len(checked)
+        checked = [
+            given.prompt(f"prompts[{i}]", prompt, self._vocabulary_size)
+            for i, prompt in enumerate(prompts)
+        ]
+        budgets: Any = (
+            given.plain(budget) if hasattr(budget, "__len__") else [budget] * len(checked)
+        )
+        if len(budgets) != len(checked):
+            raise ValueError(
+                f"budget must have {len(checked)} entries, got {short(budget)}; pass one int for "
+                "each prompt, or one for all"
+            )
         self._builder = Builder(self._k)
         self._lengths: list[int] = []  # n of each request after the last round that has ended
         self._ends: dict[int, int] = {}  # the last token of each request that has gained any
         self._lines: list[Line] = []  # as they came
         self._latest = ""  # the latest phase of the round that is going on, "" for none
-        self._file = None if path is None else LogFile(path)
+        self._file = None if path is None else write(require_path("path", path), b"")
         self._put({"kind": "header", "version": VERSION, **self._header})
         if self._texts:
             self._put({"kind": "texts", "texts": dict(self._texts)})
@@ -161,14 +210,11 @@ class TraceWriter:
             prompt: its token ids, one or more.
             budget: how many new tokens it may get.
         """
-        tokens = self._prompt("prompt", prompt)
-        if budget is not None:
-            budget = require_int("budget", budget, maximum=MOST_TOKENS)
-        return self._request(tokens, budget)
+        return self._request(given.prompt("prompt", prompt, self._vocabulary_size), budget)
 
     def add_texts(self, texts: Mapping[Any, str]) -> None:
         """Add the texts of tokens, {id: text}."""
-        found = header.read_texts("texts", texts)
+        found = given.texts("texts", texts)
         self._texts |= found
         self._put({"kind": "texts", "texts": found})
 
@@ -215,11 +261,11 @@ class TraceWriter:
         fed = _two_dimensional(fed)
         shape = fed.shape
         index = _two_dimensional(given.rectangle("indices", indices))
-        index = given.shaped("indices", index, shape, "tokens")
+        index = given.shaped("indices", index, shape, spread=False)
         last = len(self._lengths) - 1
         of_rows = {
-            "row": given.ints("rows", rows, shape[:1], like="tokens"),
-            "request": given.ints("requests", requests, shape[:1], 0, last, "tokens"),
+            "row": given.ints("rows", rows, shape[:1]),
+            "request": given.ints("requests", requests, shape[:1], 0, last),
         }
         picked = index >= 0
         columns = {name: np.repeat(of, picked.sum(axis=1)) for name, of in of_rows.items()}
@@ -233,7 +279,7 @@ class TraceWriter:
             if value is not None:
                 array = given.rectangle(name, value)
                 array = _two_dimensional(array) if packed else array
-                array = given.shaped(name, array, shape, "tokens", spread=True)[picked]
+                array = given.shaped(name, array, shape)[picked]
                 line[name] = columns[name.removesuffix("s")] = given.limited(name, array, 0)
         holes = {}
         if visible is not None:
@@ -294,10 +340,7 @@ class TraceWriter:
                 )
             columns[name] = given.limited(name, column.reshape(-1), name == "length")
         size = max(column.size for column in columns.values())
-        for name, column in columns.items():
-            columns[name] = given.shaped(
-                name, column.astype(np.int64), (size,), "the others", spread=True
-            )
+        columns = {name: given.shaped(name, each, (size,)) for name, each in columns.items()}
         may_follow = bool(self._builder.rounds) and not self._latest  # right behind a round's end
         if phase is None:
             within = np.array_equal(columns["from_row"], columns["to_row"])
@@ -317,7 +360,7 @@ class TraceWriter:
             raise ValueError(
                 f"end must be a RoundEnd, got {short(end)}; pass sv.RoundEnd(rows=...)"
             )
-        line = read_round(end, self._k, self._vocabulary_size, len(self._lengths))
+        line = given.read_round(end, self._k, self._vocabulary_size, len(self._lengths))
         order = np.argsort(line["rows"])
         rows: Table = {}
         for name, values in line.items():
@@ -387,18 +430,12 @@ class TraceWriter:
         """
         write(path, b"".join(map(as_bytes, self._lines)))
 
-    def _prompt(self, name: str, prompt: Any) -> Array:
-        tokens = given.array(name, prompt, "a list of token ids")
-        if tokens.ndim != 1 or tokens.size == 0:
-            raise ValueError(
-                f"{name} must hold one token id or more, got {short(prompt)}; pass ids"
-            )
-        return given.limited(name, tokens, 0, self._vocabulary_size - 1)
-
     def _request(self, tokens: Array, budget: int | None) -> int:
-        self._tell_texts(tokens)
         line: Line = {"kind": "request", "prompt": tokens}
-        self._put(line if budget is None else line | {"budget": budget})
+        if budget is not None:
+            line["budget"] = budget = require_int("budget", budget, maximum=MOST_TOKENS)
+        self._tell_texts(tokens)
+        self._put(line)
         self._builder.prompts.append(tokens.tolist())
         self._builder.budgets.append(budget)
         self._lengths.append(tokens.size)
@@ -454,7 +491,9 @@ class TraceWriter:
     def _put(self, line: Line) -> None:
         self._lines.append(line)
         if self._file is not None:
-            self._file.append(line)
+            # Opened for each line: so nothing has to be closed, and a crash loses no line.
+            with as_write_error(self._file), self._file.open("ab") as file:
+                file.write(as_bytes(line))
 
 
 def _two_dimensional(array: Array) -> Array:

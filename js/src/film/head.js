@@ -1,5 +1,5 @@
 // Head: what a draft head is called, and where its K/V took its features from. Python found it out
-// (specviz/record/heads.py). Knows no pixels.
+// (specviz/record/replay.py). Knows no pixels.
 
 /** @import { Cell, Film, Source } from "../types.d.ts" */
 

@@ -16,7 +16,7 @@ from specviz.checks.watch.labels import Labels
 from specviz.checks.watch.origins import SeenForward
 from specviz.checks.watch.places import Place
 from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, choices
-from specviz.record.roundend import RoundEnd
+from specviz.record.given import RoundEnd
 from specviz.record.schema import PHASES
 from specviz.record.writer import TraceWriter
 

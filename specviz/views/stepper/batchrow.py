@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from specviz.checks.fates import target_choices
-from specviz.record.missing import missing_in
+from specviz.record.schema import missing_in
 from specviz.record.trace import Trace
 from specviz.record.trees import depths, leaves
 from specviz.views.stepper.columns import pending_positions

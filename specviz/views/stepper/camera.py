@@ -8,10 +8,8 @@ from typing import Any
 
 from specviz.checks.attention import Attention
 from specviz.checks.violations import Violations
-from specviz.record.heads import head_name
-from specviz.record.missing import sees
-from specviz.record.replay import Frame, Replay, Slots
-from specviz.record.schema import PHASES
+from specviz.record.replay import Frame, Replay, Slots, head_name
+from specviz.record.schema import PHASES, sees
 from specviz.record.trace import Trace
 from specviz.views.stepper.columns import has_selector, has_trees, milliseconds
 from specviz.views.stepper.entries import feed_runs, move_entries, pool_entries, row_entries

@@ -23,9 +23,8 @@ from specviz.checks.equivalence import (
     noise_of_records,
 )
 from specviz.checks.scores import RecordedScores, recorded_scores
-from specviz.record.missing import has_slots
 from specviz.record.replay import Replay
-from specviz.record.schema import MODELS, PHASES
+from specviz.record.schema import MODELS, PHASES, has_slots
 from specviz.record.trace import Trace
 from specviz.util.text import count, visible
 from specviz.views.stepper.sentences import RULE_WORDS

@@ -19,7 +19,7 @@ from specviz.checks.check import check_invariants
 from specviz.checks.fates import FATES
 from specviz.checks.violations import Violations
 from specviz.metrics import check_recorded
-from specviz.record.heads import SOURCES
+from specviz.record.replay import SOURCES
 from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
 from specviz.util.text import visible

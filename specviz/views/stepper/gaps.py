@@ -5,8 +5,7 @@ Contract: reads the header of a record; plain data out. Not known here: what pan
 
 from typing import Any
 
-from specviz.record.missing import missing_in
-from specviz.record.schema import MODELS
+from specviz.record.schema import MODELS, missing_in
 from specviz.record.trace import Trace
 
 Json = dict[str, Any]

@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from specviz.record.heads import MASK, OWN, feature_reads
-from specviz.record.replay import Slots
+from specviz.record.replay import MASK, OWN, Slots, feature_reads
 from specviz.record.schema import ACCEPTED, DRAFTED, MODELS, PHASES, PROMPT, Array
 from specviz.record.trace import Trace
 
@@ -18,7 +17,7 @@ _HEAD = MODELS.index("draft")
 def guessed_slots(slots: Slots) -> list[list[list[int]]]:
     """Return by row [slot, stop, source] of neighbouring slots that hold K/V from no true feature.
 
-    source: a code of `record.heads.SOURCES`. What no longer counts is left out.
+    source: a code of `record.replay.SOURCES`. What no longer counts is left out.
     """
     counts = (slots.state >= PROMPT) & (slots.state <= DRAFTED)
     guessed = counts & ((slots.source == OWN) | (slots.source == MASK))

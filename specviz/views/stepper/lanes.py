@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from specviz.checks.fates import FATES
-from specviz.record.heads import MASK
 from specviz.record.index import Committed, joined_ranges
-from specviz.record.replay import Slots
+from specviz.record.replay import MASK, Slots
 from specviz.record.schema import STATES, Array, Table
 
 KINDS = (

@@ -5,8 +5,7 @@ Contract: reads the table `moves` of a Trace. Not known here: words.
 
 from dataclasses import dataclass
 
-from specviz.record.missing import missing_in
-from specviz.record.schema import MODELS, Array
+from specviz.record.schema import MODELS, Array, missing_in
 from specviz.record.trace import Trace
 
 _TARGET = MODELS.index("target")

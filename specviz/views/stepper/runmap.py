@@ -7,8 +7,7 @@ words, what is drawn.
 import numpy as np
 
 from specviz.checks.violations import Violations
-from specviz.record.missing import missing_in
-from specviz.record.schema import MODELS, Array
+from specviz.record.schema import MODELS, Array, missing_in
 from specviz.record.trace import Trace
 from specviz.views.stepper.entries import split_by
 

@@ -10,9 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from specviz.metrics import check_recorded
-from specviz.record.heads import head_name
-from specviz.record.missing import has_slots, missing_in
-from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.replay import head_name
+from specviz.record.schema import MODELS, PHASES, Array, has_slots, missing_in
 from specviz.record.trace import Trace
 from specviz.views.stepper.batchrow import BatchRow, batch_rows
 from specviz.views.stepper.columns import has_selector, milliseconds

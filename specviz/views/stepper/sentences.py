@@ -8,7 +8,7 @@ of tokens occur only in descriptions of violations, as Python literals. Not know
 from collections.abc import Iterable
 
 from specviz.checks.violations import Violation
-from specviz.record.missing import has_slots
+from specviz.record.schema import has_slots
 from specviz.record.trace import Trace
 from specviz.views.stepper import plainwords
 from specviz.views.stepper.batchwords import BATCH_WORDS

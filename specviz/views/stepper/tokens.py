@@ -9,9 +9,8 @@ Contract: reads a Trace; frames go in, in the order of the record, and cells (5,
 import numpy as np
 
 from specviz.record.index import Committed
-from specviz.record.missing import missing_in
 from specviz.record.replay import Frame
-from specviz.record.schema import PHASES, Array
+from specviz.record.schema import PHASES, Array, missing_in
 from specviz.record.trace import Trace
 from specviz.record.trees import depths
 from specviz.views.stepper.columns import pending_positions, verified
