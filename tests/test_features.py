@@ -150,7 +150,6 @@ def test_features_in_fixed_shapes_are_the_same(prompts):
 def test_features_are_kept_only_on_request(pair):
     for event in sv.decode(pair, [[1, 2]], max_new_tokens=2):
         assert event.state.features is None
-        assert event.state.caches["target"].kept is None
 
 
 def test_nonfinite_features_do_not_reach_the_next_request(pair):

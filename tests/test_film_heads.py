@@ -76,9 +76,9 @@ def test_sources_are_those_that_the_engine_handed_to_the_head(kind, monkeypatch)
         read.update({NONE: first, TARGET: feed.indices.numel() - first})
         return forward(self, feed, **arguments)
 
-    def counted_next(self, feed):
+    def counted_next(self, feed, features):
         read[OWN] += feed.indices.numel()
-        return forward_next(self, feed)
+        return forward_next(self, feed, features)
 
     monkeypatch.setattr(CachedHead, "forward", counted_forward)
     monkeypatch.setattr(CachedHead, "forward_next", counted_next)

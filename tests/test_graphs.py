@@ -59,22 +59,23 @@ def traced(run: Run, function: Callable[[], Any]) -> Callable[[], Any]:
     return again
 
 
+def names_of(value: Any) -> list[str]:
+    """The fields of a dataclass or a named tuple that hold tensors."""
+    names = getattr(value, "_fields", None) or [field.name for field in fields(value)]
+    return [name for name in names if isinstance(getattr(value, name), Tensor)]
+
+
 def leaves(value: Any) -> list[Tensor]:
-    parts = (
-        [value]
-        if isinstance(value, Tensor)
-        else [getattr(value, field.name) for field in fields(value)]
-    )
-    return [part for part in parts if isinstance(part, Tensor)]
+    if isinstance(value, Tensor):
+        return [value]
+    return [getattr(value, name) for name in names_of(value)]
 
 
 def with_leaves(value: Any, parts: list[Tensor]) -> Any:
     if isinstance(value, Tensor):
         return parts[0]
-    names = [
-        field.name for field in fields(value) if isinstance(getattr(value, field.name), Tensor)
-    ]
-    return replace(value, **dict(zip(names, parts, strict=True)))
+    changed = dict(zip(names_of(value), parts, strict=True))
+    return value._replace(**changed) if hasattr(value, "_replace") else replace(value, **changed)
 
 
 def outputs(run: Run) -> list[list[int]]:

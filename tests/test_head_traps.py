@@ -75,9 +75,7 @@ def token_0_doubled(right):
 
 def positions_short(right):
     """Let each draft stand where the token before it stands."""
-    return lambda self, feed, own=None: right(
-        self, replace(feed, positions=feed.positions - 1), own
-    )
+    return lambda self, feed, own: right(self, replace(feed, positions=feed.positions - 1), own)
 
 
 def ids_as_they_are(right):

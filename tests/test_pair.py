@@ -518,7 +518,7 @@ def test_the_embedded_weights_are_small_and_in_safetensors_alone():
     ]
     assert {path.suffix for path in files} <= {".safetensors", ".json", ".jsonl", ".md"}
     weights = [path.stat().st_size for path in files if path.suffix == ".safetensors"]
-    assert len(weights) == 2 + 5  # the pair and its heads
+    assert len(weights) == 2 + 3  # the pair and its heads
     assert sum(weights) <= 28e6
 
 

@@ -195,9 +195,9 @@ def test_a_packed_forward_computes_the_logits_of_the_rectangle(model: str, dtype
         cached = CachedModel(target, len(SLOTS), 200)
         cached.prefill(make_feed(target, token_ids(target, len(SLOTS[0])), prefill=True))
         cached.packs = packs
-        logits = cached.forward(feed, select=lambda states: states[-1])
-        assert cached.kept is not None
-        found.append((logits[valid], cached.kept[valid]))
+        logits, features = cached.forward(feed, select=lambda states: states[-1])
+        assert features is not None
+        found.append((logits[valid], features[valid]))
     measured = torch.backends.mkl.is_available()  # other libraries may add in another order
     tolerance = {torch.float32: 1e-5, torch.float64: 1e-14 if measured else 1e-12}[dtype]
     for plain, packed in zip(*found, strict=True):

@@ -164,11 +164,11 @@ class _Rerun:
         select = None if self._features is None else self._features.select
         logits = None  # (b, q, V)
         if step.stage % len(PHASES) in _DECIDING:
-            logits = self._cache.forward(feed, select=select, dense=False)
+            logits, features = self._cache.forward(feed, select=select, dense=False)
         else:
-            self._cache.prefill(feed, select=select)
+            features = self._cache.prefill(feed, select=select)
         if self._features is not None:
-            self._features.keep(entries, self._cache.kept)
+            self._features.keep(entries, features)
         if logits is None:
             return
         entries, place = np.unique(entries.ravel(), return_index=True)
@@ -275,9 +275,9 @@ class _Rerun:
         if self._features is None:
             cache.prefill(feed)
             return
-        cache.prefill(feed, select=self._features.select)
-        assert cache.kept is not None
-        self._features.fresh[request] = cache.kept
+        found = cache.prefill(feed, select=self._features.select)
+        assert found is not None
+        self._features.fresh[request] = found
 
 
 class _HeadRerun(_Rerun):

@@ -7,7 +7,7 @@ how drafts are judged in `sampling.py`, and what a row keeps of them in `accept.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from specviz.engine.draft import Draft
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters.base import Drafter, NoDrafter
 from specviz.engine.events import Accepted, Drafted, Event, Scheduled, Synchronised, Verified
+from specviz.engine.kv.cache import Output
 from specviz.engine.prefill import catch_up
 from specviz.engine.selectors import Everything, Selector
 from specviz.engine.state import State
@@ -102,23 +103,11 @@ def propose(state: State, drafter: Drafter, selector: Selector) -> Draft:
     return replace(draft, total=int(draft.lengths.sum()))
 
 
-@dataclass(frozen=True)
-class Verification:
-    """What the target computed of the pending tokens and the drafts.
-
-    Attributes:
-        logits: (B, K+1, V), after each of them.
-        features: (B, K+1, F), where the drafter reads the target's hidden states.
-    """
-
-    logits: Tensor
-    features: Tensor | None
-
-
-def verify(state: State, draft: Draft) -> Verification:
+def verify(state: State, draft: Draft) -> Output:
     """Run the target over the pending token and each draft (B, K).
 
-    The logits behind a row's `lengths` mean nothing.
+    Return logits (B, K+1, V) after each of them, and features where the drafter reads the target's
+    hidden states. What comes behind a row's `lengths` means nothing.
     """
     # The last committed token has no K/V yet. Feeding it before the drafts writes its K/V and gives
     # the logits that judge the first draft: K + 1 tokens in, K + 1 logits out.
@@ -131,8 +120,7 @@ def verify(state: State, draft: Draft) -> Verification:
         count = None if draft.total is None else len(tokens) + draft.total
         feed = replace(feed, valid=offset <= draft.lengths[:, None], count=count)
     select = None if state.features is None else state.features.select
-    target = state.caches["target"]
-    return Verification(target.forward(feed, select=select), target.kept)
+    return state.caches["target"].forward(feed, select=select)
 
 
 def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Outcome:

@@ -90,9 +90,9 @@ def _read_group(state: State, firsts: Mapping[int, int], names: Sequence[str], m
         for name in names:
             cache = state.caches[name]
             if name == "target" and state.features is not None:
-                cache.prefill(feed, select=state.features.select)
-                assert cache.kept is not None
-                state.features.write(feed.rows, feed.indices, cache.kept)
+                found = cache.prefill(feed, select=state.features.select)
+                assert found is not None
+                state.features.write(feed.rows, feed.indices, found)
             else:
                 cache.prefill(feed)
     if list(names) != ["target"]:

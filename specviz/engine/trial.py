@@ -88,7 +88,8 @@ def _try(model: PreTrainedModel) -> str | None:
         expected = _plain(model, tokens)
         cached = CachedModel(model, len(SLOTS), WINDOW, columns=VERIFIED)
         cached.prefill(make_feed(model, tokens, prefill=True))
-        found = cached.forward(make_feed(model, tokens, prefill=False)).float()  # (b, q, V)
+        output = cached.forward(make_feed(model, tokens, prefill=False))
+        found = output.logits.float()  # (b, q, V)
         difference = max(
             _median_difference(logits, expected[len(row) - VERIFIED : len(row)])
             for logits, row in zip(found, SLOTS, strict=True)
@@ -133,7 +134,7 @@ def _packs_exactly(model: PreTrainedModel) -> bool:
         cached = CachedModel(model, len(SLOTS), WINDOW)
         cached.prefill(make_feed(model, tokens, prefill=True))
         cached.packs = packs
-        found.append(cached.forward(feed)[valid].float())
+        found.append(cached.forward(feed).logits[valid].float())
     difference = _median_difference(found[1], found[0])
     return _is_rounding(model, tokens, difference, _plain(model, tokens))
 

@@ -5,7 +5,7 @@ Source of the lookup: Saxena, "Prompt Lookup Decoding" (2023), and
 takes the most recent one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -18,7 +18,6 @@ from transformers import PreTrainedModel
 
 from specviz.engine.draft import Draft
 from specviz.engine.drafters.base import Drafter, Task
-from specviz.engine.kv.feed import Feed
 from specviz.engine.models.pair import Pair
 from specviz.engine.rng import DRAFT, Noise
 from specviz.engine.state import State
@@ -56,7 +55,6 @@ def run_ahead(
     if is_chain:
         # One token would need compiled code of its own; that for two serves any larger number.
         fed_first = max(fed_first, 2)
-    read: Callable[[Feed], Tensor] = cache.forward
     fed, indices = state.batch.last_tokens(fed_first)  # both (b, fed_first)
     new_indices = indices[:, -1:] + torch.arange(1, num_tokens, device=indices.device)
     indices = torch.cat([indices, new_indices], 1)
@@ -67,11 +65,14 @@ def run_ahead(
         return Draft(tokens=chain.tokens, logits=chain.logits)
     tokens = []
     logits = []
+    own_features: Tensor | None = None  # of a head
     for j in range(num_tokens):
         first_column = fed_first + j - 1 if j else 0
         columns = slice(first_column, fed_first + j)
-        step_logits = read(feed.part(fed, columns))[:, -1].float()  # (b, V)
-        read = cache.forward_next
+        part = feed.part(fed, columns)
+        output = cache.forward_next(part, own_features) if j else cache.forward(part)
+        own_features = output.features
+        step_logits = output.logits[:, -1].float()  # (b, V)
         own = choose(state, step_logits, j)[:, None]  # (b, 1)
         fed = own if instead is None else instead[:, j : j + 1]
         tokens.append(fed)

@@ -142,11 +142,15 @@ class Reader:
 
     def __init__(self, cache: CachedModel) -> None:
         self.cache = cache
+        self._states: Tensor  # (b, m, D), a head's own features of what it read last
 
     def begin(self, state: State) -> Tensor:
         """Return the logits (b, 1, V) after the pending tokens, in float32."""
         fed, indices = state.batch.last_tokens(count_fed(state))
-        return self.cache.forward(state.feed(fed, indices))[:, -1:].float()
+        output = self.cache.forward(state.feed(fed, indices))
+        if output.features is not None:
+            self._states = output.features
+        return output.logits[:, -1:].float()
 
     def read(
         self, tokens: Tensor, parents: Tensor, feed: Callable[[], Feed] | None = None
@@ -159,7 +163,7 @@ class Reader:
             feed: makes the feed of the drafts, for a reader that feeds them.
         """
         assert feed is not None, "drafts are fed as nodes"
-        return self.cache.forward(feed()).float()
+        return self.cache.forward(feed()).logits.float()
 
 
 class ChainReader(Reader):
@@ -171,8 +175,10 @@ class ChainReader(Reader):
         self, tokens: Tensor, parents: Tensor, feed: Callable[[], Feed] | None = None
     ) -> Tensor:
         assert feed is not None, "drafts are fed as nodes"
-        assert self.cache.own is not None, "drafts follow entries that were read before"
-        return self.cache.forward_next(feed(), at(self.cache.own, parents)).float()
+        output = self.cache.forward_next(feed(), at(self._states, parents))
+        assert output.features is not None
+        self._states = output.features
+        return output.logits.float()
 
 
 class ResidualReader(Reader):
@@ -183,14 +189,13 @@ class ResidualReader(Reader):
     def __init__(self, cache: CachedHead, head: ResidualHeads) -> None:
         super().__init__(cache)
         self.head = head
-        self._states: Tensor
         self._level = 0
 
     def begin(self, state: State) -> Tensor:
         fed, indices = state.batch.last_tokens(count_fed(state))
-        self.cache.forward(state.feed(fed, indices))
-        assert self.cache.own is not None
-        return self._step(self.cache.own, fed[:, -1:])
+        output = self.cache.forward(state.feed(fed, indices))
+        assert output.features is not None
+        return self._step(output.features, fed[:, -1:])
 
     def read(
         self, tokens: Tensor, parents: Tensor, feed: Callable[[], Feed] | None = None

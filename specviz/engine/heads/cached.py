@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specviz.engine.features import FeatureStore, Select
 from specviz.engine.heads.modules import DraftHead
-from specviz.engine.kv.cache import CachedModel
+from specviz.engine.kv.cache import CachedModel, Output
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.moves import Move
 
@@ -23,8 +23,6 @@ class CachedHead(CachedModel):
 
     Attributes:
         features: the target's, of committed tokens.
-        own: (b, q, D), the head's own features after the entries that it read last: all of them
-            for drafts, and the last one for committed tokens.
     """
 
     def __init__(
@@ -39,10 +37,11 @@ class CachedHead(CachedModel):
         self.holds_kv = head.settings.has_cache
         self.hides_first = head.settings.hides_first
         self.features = features
-        self.own: Tensor | None = None
 
-    def forward(self, feed: Feed, **arguments: Any) -> Tensor:
-        """Read committed tokens with their true features. Return logits (b, 1, V) after the last.
+    def forward(self, feed: Feed, **arguments: Any) -> Output:
+        """Read committed tokens with their true features.
+
+        Return logits (b, 1, V) and own features (b, 1, D) after the last.
 
         Args:
             feed: the input; feed.rows are 0..b-1.
@@ -51,22 +50,16 @@ class CachedHead(CachedModel):
         features = self.features.before(feed.rows, feed.indices)
         if not self.holds_kv:
             # Heads on the target's state alone have nothing to read.
-            self.own = features[:, -1:]
-            return self.own[..., :0]
+            return Output(features[..., :0], features[:, -1:])
         return self._read(feed, features, **arguments)
 
-    def forward_next(self, feed: Feed, own: Tensor | None = None) -> Tensor:
-        """Read drafts, with the head's own features of the tokens before. Return (b, q, V).
-
-        own: (b, q, D), these features; None for those of what was read last.
-        """
-        features = self.own if own is None else own
+    def forward_next(self, feed: Feed, features: Tensor | None) -> Output:
+        """Read drafts, with the head's own features (b, q, D) of the tokens before them."""
         assert features is not None, "a draft follows entries that were read before"
         return self._read(feed, features, logits_to_keep=features.shape[1])
 
     def _chain_arguments(self, feed: Feed, fed: Tensor) -> dict[str, Any]:
         features = self.features.before(feed.rows, feed.indices[:, : fed.shape[1]])
-        self.own = None  # those of a chain do not leave it
         return super()._chain_arguments(feed, fed) | {"features": features}
 
     def ready(self, feed: Feed) -> Feed:
@@ -87,21 +80,20 @@ class CachedHead(CachedModel):
         is_only = rank[..., -1:] == 1  # entry 0 itself, which has nothing else to attend to
         return replace(feed, visible=feed.visible & ((rank > 1) | is_only))
 
-    def _read(self, feed: Feed, features: Tensor, **arguments: Any) -> Tensor:
+    def _read(self, feed: Feed, features: Tensor, **arguments: Any) -> Output:
         arguments |= self._arguments(feed, dense=True)
         if self._call is not self.model:
             features = features.clone()  # compiled code for a view would depend on its offset
         with self._attending():
             output = self._call(features=features, **arguments)
-        self.own = output.hidden
-        logits: Tensor = output.logits[..., : self.vocabulary]
-        return logits
+        return Output(output.logits[..., : self.vocabulary], output.hidden)
 
     def prefill(self, feed: Feed, *, select: Select | None = None) -> None:
         """Write K/V of committed tokens, whose true features are known. No logits are computed."""
         if not self.holds_kv:
-            return
+            return None
         self.prefill_with(feed, self.features.before(feed.rows, feed.indices))
+        return None
 
     def prefill_with(self, feed: Feed, features: Tensor) -> None:
         """Write K/V of tokens, given the features (b, q, D) of those before them."""

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,6 +45,19 @@ FORWARD_TOKENS = 64
 MORE_STATES = 2
 
 
+class Output(NamedTuple):
+    """What a forward gives.
+
+    Attributes:
+        logits: (b, q, V), in the model's dtype.
+        features: (b, q, F), what `select` keeps of the hidden states; of a draft head its own
+            features of what it read. None for nothing.
+    """
+
+    logits: Tensor
+    features: Tensor | None
+
+
 class CachedModel:
     """A causal LM with KV slabs of `rows` rows and `slots` slots, on each layer's own device.
 
@@ -52,7 +65,6 @@ class CachedModel:
         vocabulary: V, the number of ids in the logits; None for all ids of the model.
         log: None, or a list to which every forward appends its `Feed` and every move its list of
             `Move`s, in order.
-        kept: (b, q, F), what the last forward kept of its hidden states; None for nothing.
         holds_kv: whether there is any K/V to keep; some draft heads have none.
         packs: when `forward` leaves the filling of a feed out: "never", "worth" (where that saves
             time) or "always"; see `packing`.
@@ -91,7 +103,6 @@ class CachedModel:
         for mixer, number in self._mixers.items():
             self.cache.layers[number].own = held_states(mixer)
         self.log: list[Feed | list[Move]] | None = None
-        self.kept: Tensor | None = None
         self.holds_kv = True
         self.packs = "never"
         self._grouped = takes_grouped(model)
@@ -179,14 +190,12 @@ class CachedModel:
         """Bytes of K and V in one slot, over all layers; 0 before the first forward."""
         return sum(slab[0, 0].numel() * slab.element_size() for slab in self.slabs)
 
-    def forward(self, feed: Feed, *, select: Select | None = None, dense: bool = True) -> Tensor:
+    def forward(self, feed: Feed, *, select: Select | None = None, dense: bool = True) -> Output:
         """Run one forward and write its K/V at feed.slots.
-
-        Returns the logits (b, q, V) in the model's dtype.
 
         Args:
             feed: the input.
-            select: what to keep of the hidden states in `kept`, see `Features`; None for nothing.
+            select: what to keep of the hidden states, see `Features`; None for nothing.
             dense: whether feed.rows are 0..b-1, which saves copying K/V of the rows.
         """
         arguments = self._arguments(feed, dense)
@@ -198,14 +207,14 @@ class CachedModel:
             arguments["output_hidden_states"] = True
         with self._running(feed):
             output = self._call(**arguments)
-        kept = None if select is None else self._select(select, output.hidden_states)
+        features = None if select is None else self._select(select, output.hidden_states)
         # Ids beyond V are padding of the embedding, which must never be chosen.
-        logits: Tensor = output.logits[..., : self.vocabulary]
-        if packing is not None:
-            logits = packing.unpack(logits)
-            kept = None if kept is None else packing.unpack(kept)
-        self.kept = kept
-        return logits
+        logits = output.logits[..., : self.vocabulary]
+        if packing is None:
+            return Output(logits, features)
+        return Output(
+            packing.unpack(logits), None if features is None else packing.unpack(features)
+        )
 
     def _leaves_filling_out(self, feed: Feed) -> bool:
         if self.packs == "never" or feed.count is None:
@@ -224,14 +233,13 @@ class CachedModel:
             PACKED: packing,
         }
 
-    def prefill(self, feed: Feed, *, select: Select | None = None) -> None:
-        """Write K/V of feed.tokens, and keep of the hidden states what `select` says.
+    def prefill(self, feed: Feed, *, select: Select | None = None) -> Tensor | None:
+        """Write K/V of feed.tokens; return what `select` keeps of the hidden states.
 
-        No logits are kept. `feed.rows` may be any rows.
+        No logits are computed. `feed.rows` may be any rows.
         """
         if self._compiles_prefill_of(feed):
-            self.forward(feed, select=select)
-            return
+            return self.forward(feed, select=select).features
         arguments = self._arguments(feed, dense=False)
         if self._mixers:
             counts = feed.valid.sum(1).tolist()
@@ -241,7 +249,7 @@ class CachedModel:
         with self._running(feed):
             # Without the LM head: a prompt's logits are (q, V), and none of them is needed.
             output = self.model.base_model(**arguments)
-        self.kept = None if select is None else self._select(select, output.hidden_states)
+        return None if select is None else self._select(select, output.hidden_states)
 
     def _compiles_prefill_of(self, feed: Feed) -> bool:
         """Return whether the compiled code that verifies drafts reads the tokens of a prefill."""
@@ -252,8 +260,8 @@ class CachedModel:
         is_usual = feed.tokens.shape[1] > 1 and self.cache.layers[0].is_initialized
         return self.rows == 1 and is_usual
 
-    def forward_next(self, feed: Feed) -> Tensor:
-        """Run a forward over what the last one led to; for a model, a forward like any other."""
+    def forward_next(self, feed: Feed, features: Tensor | None) -> Output:
+        """Run a forward over drafts; a head needs its own features of the tokens before them."""
         return self.forward(feed)
 
     def _select(self, select: Select, hidden_states: Sequence[Tensor]) -> Tensor:

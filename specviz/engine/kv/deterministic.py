@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specviz.engine.features import Select
-from specviz.engine.kv.cache import CachedModel
+from specviz.engine.kv.cache import CachedModel, Output
 from specviz.engine.kv.feed import Feed
 
 
@@ -69,7 +69,7 @@ class FixedModel(CachedModel):
     def forward_tokens(self) -> None:
         """None: every piece of a prefill has the same shape, so short rows gain nothing."""
 
-    def forward(self, feed: Feed, *, select: Select | None = None, dense: bool = True) -> Tensor:
+    def forward(self, feed: Feed, *, select: Select | None = None, dense: bool = True) -> Output:
         """Run one forward as `CachedModel.forward` does, in pieces."""
         self._note(feed)
         log, self.log = self.log, None  # the pieces are not logged
@@ -77,15 +77,14 @@ class FixedModel(CachedModel):
         # Fewer than K + 1 tokens, as in drafting or with a smaller K, are filled up, too.
         width = feed.tokens.shape[1]
         logits = []
-        kept = []
+        features = []
         for piece, rows in self._pieces(feed, self.shape.width):
             output = super().forward(piece, dense=False, select=select)
-            logits.append(output[:rows, :width])
-            if self.kept is not None:
-                kept.append(self.kept[:rows, :width])
+            logits.append(output.logits[:rows, :width])
+            if output.features is not None:
+                features.append(output.features[:rows, :width])
         self.log = log
-        self.kept = torch.cat(kept) if kept else None
-        return torch.cat(logits)
+        return Output(torch.cat(logits), torch.cat(features) if features else None)
 
     def _compiles_prefill_of(self, feed: Feed) -> bool:
         return False  # the pieces of a prefill have another shape than those of a forward
@@ -93,7 +92,7 @@ class FixedModel(CachedModel):
     def ready(self, feed: Feed) -> Feed:
         return feed  # each piece makes its own mask
 
-    def prefill(self, feed: Feed, *, select: Select | None = None) -> None:
+    def prefill(self, feed: Feed, *, select: Select | None = None) -> Tensor | None:
         """Prefill as `CachedModel.prefill` does, in pieces of rows and chunks of the prompt."""
         self._note(feed)
         log, self.log = self.log, None  # the pieces are not logged
@@ -101,15 +100,15 @@ class FixedModel(CachedModel):
         for first in range(0, feed.tokens.shape[1], self.shape.prefill):
             along = slice(first, first + self.shape.prefill)
             chunk = feed.part(feed.tokens[:, along], along)
-            kept = []
+            features = []
             for piece, rows in self._pieces(chunk, self.shape.prefill):
-                super().prefill(piece, select=select)
-                if self.kept is not None:
-                    kept.append(self.kept[:rows])
-            if kept:
-                chunks.append(torch.cat(kept)[:, : chunk.tokens.shape[1]])
+                found = super().prefill(piece, select=select)
+                if found is not None:
+                    features.append(found[:rows])
+            if features:
+                chunks.append(torch.cat(features)[:, : chunk.tokens.shape[1]])
         self.log = log
-        self.kept = torch.cat(chunks, 1) if chunks else None
+        return torch.cat(chunks, 1) if chunks else None
 
     def _pieces(self, feed: Feed, width: int) -> list[tuple[Feed, int]]:
         """Return the feed as feeds of `shape.rows` rows, each with the number of its real rows."""
