@@ -276,8 +276,8 @@ def test_meta_data_of_the_wrong_kind_is_refused():
     for entries, match in [
         ({"num_draft_tokens": 3}, "rows.drafts has 2 entries along K"),
         ({"versions": {"a": json.loads("[" * 40 + "]" * 40)}}, "nested more than 32 deep"),
-        ({"versions": {"numpy": float("nan")}}, "meta does not fit into JSON"),
-        ({"seed": np.int64(1)}, "meta does not fit into JSON"),
+        ({"versions": {"numpy": float("nan")}}, "meta must be a dict that JSON can hold"),
+        ({"seed": np.int64(1)}, "meta must be a dict that JSON can hold"),
     ]:
         with pytest.raises(TraceError, match=match):
             replace(TRACE, meta=META | entries)

@@ -78,7 +78,8 @@ def validated(
         plain = dict(json.loads(json.dumps(meta, allow_nan=False)))
     except (TypeError, ValueError, RecursionError) as error:
         raise TraceError(
-            f"meta does not fit into JSON ({error}); use plain str, int, float, bool, list and dict"
+            f"meta must be a dict that JSON can hold, got {short(meta)} ({error}); "
+            "use plain str, int, float, bool, list and dict"
         ) from None
     _require(_rules_of_meta(plain))
     K = plain["num_draft_tokens"]

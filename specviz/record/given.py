@@ -162,19 +162,22 @@ def ints(
 
 
 def _bools(name: str, value: object, shape: tuple[int, ...]) -> Array:
-    flags = array(name, value, f"bools of shape {shape}", "biu")
+    flags = shaped(name, array(name, value, f"bools of shape {shape}", "biu"), shape, spread=False)
     return ints(name, flags.astype(np.int64), shape, 0, 1).astype(bool)
 
 
-def _logprobs(name: str, value: object) -> Array:
-    """Return log-probabilities as float64; None stands for NaN, "-inf" for minus infinity."""
+def _logprobs(name: str, value: object, shown: object) -> Array:
+    """Return log-probabilities as float64; None stands for NaN, "-inf" for minus infinity.
+
+    shown: the argument that a message shows.
+    """
     try:
         found = np.array(value, np.float64)
     except (ValueError, TypeError, OverflowError):
         found = np.array(np.inf)
     if (found > MAX_LOGPROB).any():
         raise ValueError(
-            f"{name} must hold log-probabilities <= 0, got {short(value)}; "
+            f"{name} must hold log-probabilities <= 0, got {short(shown)}; "
             "pass the logarithms of softmax outputs"
         )
     return found
@@ -195,7 +198,7 @@ def lists(name: str, value: object, rows: int, width: int, fill: float, most: in
     found = []
     for i, each in enumerate(given):
         place = f"{name}[{i}]"
-        row = _logprobs(place, each) if is_float else array(place, each, f"one of {what}")
+        row = _logprobs(place, each, each) if is_float else array(place, each, f"one of {what}")
         if row.ndim != 1 or (row[width:] != fill).any():
             raise ValueError(problem)
         found.append(row[:width])
@@ -211,7 +214,7 @@ def _candidates(name: str, value: Any, shape: tuple[int, int], most: int) -> tup
     problem = f"{name} must be {what}, got {short(value)}; pass as many candidates in each column"
     if not isinstance(value, _LISTS) or len(value) != 2:
         raise ValueError(problem)
-    ids, logprobs = array(name, value[0], what), _logprobs(name, plain(value[1]))
+    ids, logprobs = array(name, value[0], what), _logprobs(name, plain(value[1]), value)
     if ids.shape != logprobs.shape or len(ids) != shape[0]:
         raise ValueError(problem)
     if not ids.size:
@@ -300,6 +303,11 @@ def read_round(
 ) -> dict[str, Any]:
     """Return what was given of a round, as arrays by name."""
     b = array("rows", end.rows, "a list of ints").size
+    if array("requests", end.requests, "a list of ints").size != b:
+        raise ValueError(
+            f"rows and requests must have as many entries, got {short(end.rows)} and "
+            f"{short(end.requests)}; pass one of each for each row of the batch"
+        )
     K, last, nan = num_draft_tokens, vocabulary_size - 1, float("nan")
     counts = ("accepted", "verified", "discarded")
     places = ("starts", "pending", "starts_after", "pending_after")

@@ -261,7 +261,11 @@ class TraceWriter:
         fed = _two_dimensional(fed)
         shape = fed.shape
         index = _two_dimensional(given.rectangle("indices", indices))
-        index = given.shaped("indices", index, shape, spread=False)
+        if index.shape != shape:
+            raise ValueError(
+                f"tokens and indices must have one shape, got {short(tokens)} and "
+                f"{short(indices)}; pass one index for each token"
+            )
         last = len(self._lengths) - 1
         of_rows = {
             "row": given.ints("rows", rows, shape[:1]),
