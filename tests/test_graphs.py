@@ -274,14 +274,6 @@ def test_cuda_graphs_select_drafts(selector, packs):
 
 
 @pytest.mark.gpu
-def test_the_best_capacity_on_cuda_writes_the_same_text():
-    best = sv.selector("tetris", extra=2, capacity="best")
-    run = prepared("llama", "cuda", strategy="inplace", selector=best)
-    run.try_models()
-    assert outputs(run) == right("llama", "cuda")
-
-
-@pytest.mark.gpu
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec"])
 def test_a_round_with_graphs_reads_once_on_the_host(strategy, monkeypatch):
     """In a round in which no row enters or leaves: no synchronising call, and one awaited copy."""

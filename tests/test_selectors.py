@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import specviz as sv
-from specviz.engine.drafters import Draft, ModelDrafter
+from specviz.engine.drafters import Draft
 from specviz.engine.options import Options
 from specviz.engine.sampling import Greedy, SamplingParams
 from specviz.engine.selectors import (
@@ -197,129 +197,6 @@ def test_the_remedy_is_one_that_the_selector_takes(
         Options(selector=selector, sampling=SamplingParams(1.0))
     if safe is not None:
         Options(selector=sv.selector(selector.name, **safe), sampling=SamplingParams(1.0))
-
-
-class Wrong(Selector):
-    """Returns lengths as a mistaken selector of a user's own might."""
-
-    name = "wrong"
-
-    def __init__(self, lengths: Any) -> None:
-        object.__setattr__(self, "lengths", lengths)
-
-    def choose(self, state: Any, draft: Draft, capacity: int) -> Draft:
-        return Draft(draft.tokens, draft.logits, lengths=self.lengths(len(draft.tokens)))
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {}
-
-
-class TwoEach(ModelDrafter):
-    """Proposes two tokens a row where five are asked for."""
-
-    def propose(self, state: Any, K: int) -> Draft:
-        draft = super().propose(state, K)
-        return replace(draft, lengths=torch.full((len(draft.tokens),), 2))
-
-
-@dataclass(frozen=True)
-class Scoring(Everything):
-    """Returns scores as a mistaken selector of a user's own might."""
-
-    make: Any = None
-
-    name: ClassVar[str] = "scoring"
-
-    def choose(self, state: Any, draft: Draft, capacity: int) -> Draft:
-        return replace(draft, scores=self.make(*draft.tokens.shape))
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {}
-
-
-def one_is_nan(b: int, k: int) -> torch.Tensor:
-    scores = torch.zeros(b, k)
-    scores[-1, 2] = math.nan
-    return scores
-
-
-WRONG_SCORES: list[tuple[Any, str]] = [
-    (one_is_nan, "Draft.scores must not be NaN, got nan for draft 2 of row 7; let the selector"),
-    (
-        lambda b, k: torch.zeros(b, k + 1),
-        r"floats of shape \(\d, 5\), one a draft, got .*, 6\); let",
-    ),
-    (
-        lambda b, k: torch.zeros(b),
-        r"floats of shape \(\d, 5\), one a draft, got torch.float32 of shape",
-    ),
-    (lambda b, k: torch.zeros(b, k).long(), "one a draft, got torch.int64 of shape"),
-    (lambda b, k: [[0.0] * k] * b, "Draft.scores must be a Tensor, got list; pass a tensor"),
-]
-
-
-@dataclass(frozen=True)
-class Choosing(Everything):
-    """Returns what a mistaken selector of a user's own might."""
-
-    choice: Any = None
-    proposes: Any = None
-
-    name: ClassVar[str] = "choosing"
-
-    def choose(self, state: Any, draft: Draft, capacity: int) -> Draft:
-        return self.choice(draft)  # type: ignore[no-any-return]
-
-    def drafted(self, num_draft_tokens: int) -> int:
-        return self.proposes or num_draft_tokens
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {}
-
-
-CHOSEN = "what selector='choosing' chooses must be a Draft, got "
-NOT_A_CHOICE: list[tuple[Any, str]] = [
-    (lambda draft: None, f"{CHOSEN}NoneType; return `replace"),
-    (lambda draft: torch.ones(len(draft.tokens)), f"{CHOSEN}Tensor; return `replace"),
-    (
-        lambda draft: replace(draft, tokens=draft.tokens[:, :1]),
-        r"selector='choosing' must keep Draft.tokens, \(\d+, 6\), got \(\d+, 1\); return",
-    ),
-    (
-        lambda draft: Draft(draft.tokens, draft.logits),
-        r"selector='choosing' must keep Draft.parents, \(\d+, 6\), got None; return",
-    ),
-]
-
-
-def test_a_selector_may_mean_nan() -> None:
-    """As the built-in ones do; -inf needs no such word."""
-
-    class Meaning(Scoring):
-        ranks_nan: ClassVar[bool] = True
-
-    for selector in (Meaning(one_is_nan), Scoring(lambda b, k: torch.full((b, k), -math.inf))):
-        result = generate(make_pair("llama"), make_prompts(), selector=selector, max_new_tokens=4)
-        assert result.tokens == generate_one_by_one(max_new_tokens=4)
-
-
-@dataclass(frozen=True)
-class Cramped(Everything):
-    """Verifies all that was drafted, and says that it may verify fewer."""
-
-    most: int = 1
-
-    name: ClassVar[str] = "cramped"
-
-    def round_capacity(self, state: Any, num_draft_tokens: int) -> int:
-        return self.most
-
-    def choose(self, state: Any, draft: Draft, capacity: int) -> Draft:
-        b, k = draft.tokens.shape
-        return Draft(draft.tokens, draft.logits, lengths=torch.full((b,), k))
 
 
 @pytest.mark.parametrize(

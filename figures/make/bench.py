@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from calibration import calibrated_tree
 from measure import RUNS, Measured, command
 from published import EqSpecAsPublished, ExSpecAsPublished
 
@@ -78,7 +79,7 @@ TABLES: dict[str, dict[str, Any]] = {
             (1, 8),
             (4, 8),
             (48,),
-            drafters=("model", "tree:depth=8,width=3,children=3"),
+            drafters=("model", calibrated_tree(8, 3, 3)),
             dtypes=("float32",),
             repetitions=2,
         ),

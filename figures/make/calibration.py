@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import torch
-from measure import Measured, command, measured_on
+from measure import DATA, Measured, command, measured_on
 from replay import Drafts, draft_everywhere
 from scipy.optimize import minimize
 
@@ -30,6 +30,13 @@ class CalibratedTree(TreeDrafter):
 
     def log_chances(self, log_q: torch.Tensor) -> torch.Tensor:
         return calibrate(log_q, self.curves)
+
+
+def calibrated_tree(depth: int, width: int, children: int) -> CalibratedTree:
+    """Return a tree by the curves that this script fitted to texts of the embedded pair."""
+    table = pd.read_csv(DATA / "calibration.csv")
+    curves = tuple(zip(table["intercept"], table["slope"], strict=True))
+    return CalibratedTree(depth, width, children, curves=curves)
 
 
 def calibrate(log_q: torch.Tensor, curves: Curves) -> torch.Tensor:

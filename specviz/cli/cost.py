@@ -7,7 +7,7 @@ from specviz.cli.shared import DtypeName, print_table
 from specviz.costs.breakeven import check_rates
 from specviz.costs.ceilings import CPU_TABLE, Ceilings
 from specviz.costs.shapes import named_pair
-from specviz.engine.names import STRATEGY_NAMES, parse, require_known
+from specviz.engine.names import parse
 from specviz.util.validate import require_int, require_ints, require_positive
 
 
@@ -54,7 +54,6 @@ def cost(
     if memory_gb is not None:
         require_positive("memory_gb", memory_gb)
     strategy_name, strategy_options = parse(strategy)
-    require_known("strategy", STRATEGY_NAMES, strategy_name)
     named = None if shapes is None else named_pair(shapes)
     device = Ceilings.load(ceilings)
 
@@ -63,6 +62,7 @@ def cost(
     from specviz.engine.strategies import STRATEGIES
     from specviz.generation.cost import Case, shapes_of
 
+    how = make("strategy", STRATEGIES, strategy_name, strategy_options)
     embedded = Path(str(resources.files("specviz") / "zoo" / "weights"))
     pair = named or shapes_of(target or embedded / "target", draft or embedded / "draft", dtype)
     case = Case(
@@ -71,7 +71,7 @@ def cost(
         num_draft_tokens,
         prompt_tokens,
         max_new_tokens,
-        make("strategy", STRATEGIES, strategy_name, strategy_options),
+        how,
         rates or None,
     )
     # Compute everything first: an error should leave no half output.

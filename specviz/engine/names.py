@@ -9,17 +9,8 @@ from pathlib import Path
 from specviz.util.files import is_dir, is_file
 from specviz.util.validate import is_real, quoted_path, short
 
-# The keys of STRATEGIES, DRAFTERS and SELECTORS. A test compares them.
-STRATEGY_NAMES = (
-    "autoregressive", "rollback", "masking", "repadding", "eqspec", "exspec", "inplace",
-)  # fmt: skip
-DRAFTER_NAMES = (
-    "model", "lookup", "synthetic", "tree", "static_tree", "eagle3", "medusa", "clover",
-)  # fmt: skip
-SELECTOR_NAMES = ("everything", "tetris", "threshold")
 COUPLINGS = ("rejection", "gumbel")
 HEAD_CONFIG = "config.json"  # in the folder of a draft head
-AUTO = "auto"  # instead of a number of draft tokens
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-5, 1e5  # scores beyond these would leave float32's range

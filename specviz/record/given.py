@@ -417,6 +417,11 @@ def texts(name: str, value: Any) -> dict[str, str]:
     return found
 
 
+def budget(value: object) -> int | None:
+    """Return how many new tokens a request may get; None where nobody has said so."""
+    return None if value is None else require_int("budget", value, maximum=MOST_TOKENS)
+
+
 def prompt(name: str, value: Any, vocabulary_size: int) -> Array:
     tokens = array(name, value, "a list of token ids")
     if tokens.ndim != 1 or tokens.size == 0:

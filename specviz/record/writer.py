@@ -186,6 +186,8 @@ class TraceWriter:
                 f"budget must have {len(checked)} entries, got {short(budget)}; pass one int for "
                 "each prompt, or one for all"
             )
+        for each in budgets:  # before the file is opened
+            given.budget(each)
         self._builder = Builder(self._k)
         self._lengths: list[int] = []  # n of each request after the last round that has ended
         self._ends: dict[int, int] = {}  # the last token of each request that has gained any
@@ -436,8 +438,9 @@ class TraceWriter:
 
     def _request(self, tokens: Array, budget: int | None) -> int:
         line: Line = {"kind": "request", "prompt": tokens}
+        budget = given.budget(budget)
         if budget is not None:
-            line["budget"] = budget = require_int("budget", budget, maximum=MOST_TOKENS)
+            line["budget"] = budget
         self._tell_texts(tokens)
         self._put(line)
         self._builder.prompts.append(tokens.tolist())
