@@ -1,4 +1,4 @@
-"""Compiled forwards: weights laid out for the products, on a model that stays as it is."""
+"""Compiled forwards: packed weights, on a model that stays as it is."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,14 +13,10 @@ import torch
 from conftest import generate, make_pair, make_prompts
 from torch import nn
 from transformers import PreTrainedModel
-from transformers.models.llama import modeling_llama
 
 import specviz as sv
 from specviz.engine.kv import cache, compiled
-from specviz.engine.kv.compiled import CompiledLayers, CompiledModel, transposed_weights
-from specviz.engine.kv.compiler import compiler_settings
-from specviz.engine.kv.model_state import state_of
-from specviz.engine.models.layers import find_layers
+from specviz.engine.kv.compiled import CompiledLayers, CompiledModel, find_layers
 
 
 @pytest.fixture
@@ -36,39 +32,6 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
     monkeypatch.setattr(torch, "compile", compile)
     monkeypatch.setattr(compiled, "_known", WeakKeyDictionary())
     return asked
-
-
-def test_weights_are_transposed_within_a_call_and_theirs_again_after_it(
-    uncompiled: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiled, "FEW_TOKENS", 2)
-    monkeypatch.setattr(compiled, "late_inlining", lambda: None)
-    model = make_pair("llama").target
-    ids = torch.tensor([[5, 9, 3]])
-    before = dict(model.named_parameters(remove_duplicate=False))
-    expected = model(ids).logits
-    strides = []
-    layer = model.model.layers[0].mlp.up_proj
-    hook = layer.register_forward_pre_hook(lambda *_: strides.append(layer.weight.stride()))
-    call = CompiledModel(model)
-    torch.testing.assert_close(call(input_ids=ids).logits, expected)
-    assert strides == [(1, layer.out_features)]
-    call(input_ids=ids[:, :2])
-    assert strides[1:] == [(layer.in_features, 1)], "packed weights need no copies"
-    hook.remove()
-    plain, packed = uncompiled
-    assert plain["cpp_wrapper"]
-    assert "freezing" not in plain
-    assert packed["cpp_wrapper"]
-    assert packed["freezing"]
-    assert "cpp.march" not in packed
-    assert plain["guard_filter_fn"] is packed["guard_filter_fn"] is compiled._of_arguments
-
-    with pytest.raises(ValueError, match="inputs_embeds"):
-        call(input_ids=ids, inputs_embeds=torch.zeros(1, 3, 8))
-    after = dict(model.named_parameters(remove_duplicate=False))
-    assert after.keys() == before.keys()
-    assert all(after[name] is before[name] for name in before)
 
 
 def traced_only(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -143,28 +106,6 @@ def swap_two_weights(model: PreTrainedModel) -> None:
     rows[[0, 1]] = rows[[1, 0]].clone()
 
 
-def replace_function(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As libraries with faster kernels do."""
-    monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", lambda *_: None)
-
-
-def replace_what_a_function_uses(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modeling_llama, "rotate_half", lambda hidden: hidden)
-
-
-def replace_method(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modeling_llama.LlamaMLP, "forward", lambda _, hidden: hidden)
-
-
-def replace_torchs_function(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nn.functional, "silu", lambda hidden: hidden)
-
-
-def add_global_hook(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    hooks = dict(nn.modules.module._global_forward_hooks)
-    monkeypatch.setattr(nn.modules.module, "_global_forward_hooks", hooks | {0: print})
-
-
 CHANGES = [
     add_hook,
     replace_hook,
@@ -174,33 +115,17 @@ CHANGES = [
     change_one_weight,
     swap_two_weights,
 ]
-REPLACEMENTS = [
-    replace_function,
-    replace_what_a_function_uses,
-    replace_method,
-    replace_torchs_function,
-    add_global_hook,
-]
 
 
-@pytest.mark.parametrize("replace", REPLACEMENTS)
-def test_a_model_whose_code_was_replaced_has_another_state(
-    replace: Callable[[PreTrainedModel, pytest.MonkeyPatch], None],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Calls do not check functions and classes, so a run does when it begins."""
-    model = make_pair("llama").target
-    before = state_of(model, with_values=True)
-    assert state_of(model, with_values=True) == before
-    replace(model, monkeypatch)
-    assert state_of(model, with_values=True) != before
-    monkeypatch.undo()
-    assert state_of(model, with_values=True) == before
+@pytest.fixture
+def packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pack weights whatever the machine."""
+    monkeypatch.setattr(compiled, "late_inlining", lambda: "native")
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_model_is_compiled_again(
-    change: Callable[[PreTrainedModel], None], uncompiled: list[dict[str, object]]
+    change: Callable[[PreTrainedModel], None], uncompiled: list[dict[str, object]], packs: None
 ) -> None:
     """Calls do not check modules and weights, so a run does when it begins."""
     model = deepcopy(make_pair("llama").target)
@@ -209,23 +134,23 @@ def test_a_changed_model_is_compiled_again(
     ids = torch.tensor([[5, 9, 3]])
     for _ in range(2):
         CompiledModel(model)(input_ids=ids)
-    assert len(uncompiled) == 2, "the code with packed weights, and without"
-    first = uncompiled[1]["aot_inductor.metadata"]
+    assert len(uncompiled) == 1
+    assert uncompiled[0]["freezing"]
+    first = uncompiled[0]["aot_inductor.metadata"]
     change(model)
     CompiledModel(model)(input_ids=ids)
-    assert len(uncompiled) == 4
-    has_other_weights = uncompiled[3]["aot_inductor.metadata"] != first
+    assert len(uncompiled) == 2
+    has_other_weights = uncompiled[1]["aot_inductor.metadata"] != first
     assert has_other_weights == (change in (change_one_weight, swap_two_weights))
 
 
 def test_a_larger_model_is_not_packed(
-    uncompiled: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+    uncompiled: list[dict[str, object]], packs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiled, "MAX_PACKED_BYTES", 1)
     call = CompiledModel(make_pair("llama").target)
     call(input_ids=torch.tensor([[5, 9, 3]]))
-    assert call._packed is None
-    assert len(uncompiled) == 1
+    assert "freezing" not in uncompiled[0]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +164,7 @@ def test_a_larger_model_is_not_packed(
         ("Darwin", "x86_64", True, None, None),
     ],
 )
-def test_gcc_inlines_late_where_torch_can_pass_it_on(
+def test_weights_are_packed_where_gcc_can_be_told_to_inline_late(
     system: str,
     machine: str,
     is_gcc: bool,
@@ -248,19 +173,18 @@ def test_gcc_inlines_late_where_torch_can_pass_it_on(
     uncompiled: list[dict[str, object]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With that flag, packed weights are the faster ones for any number of tokens."""
+    """Without that flag, products with packed weights are the slower ones."""
     monkeypatch.setattr("platform.system", lambda: system)
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setattr("torch._inductor.cpp_builder.is_gcc", lambda: is_gcc)
-    monkeypatch.setattr(compiled, "FEW_TOKENS", 2)
     config = torch._inductor.config
     if not hasattr(config.cpp, "march"):
         pytest.skip("this torch passes no processor on to the compiler")
     with config.patch({"cpp.march": march}):
         call = CompiledModel(make_pair("llama").target)
         call(input_ids=torch.tensor([[5, 9, 3]]))
-    assert uncompiled[1].get("cpp.march") == expected
-    assert (call._copies is None) == (expected is not None), "copies are made where they are read"
+    assert uncompiled[0].get("cpp.march") == expected
+    assert ("freezing" in uncompiled[0]) == (expected is not None)
 
 
 def test_a_machine_without_a_compiler_is_told_what_to_install(
@@ -396,15 +320,6 @@ def test_slabs_may_be_allocated_by_compiled_code(monkeypatch: pytest.MonkeyPatch
     assert variants
 
 
-def test_templates_of_kernels_are_parsed_once() -> None:
-    kernels = torch._inductor.codegen.common.KernelTemplate
-    parse = kernels._template_from_string
-    with compiler_settings(packs=True):
-        first = kernels._template_from_string("{{x}}")
-        assert kernels._template_from_string("{{x}}") is first
-    assert kernels._template_from_string is parse
-
-
 def test_models_share_no_compiled_code(uncompiled: list[dict[str, object]]) -> None:
     model = make_pair("llama").target
     models = model, deepcopy(model)
@@ -412,26 +327,32 @@ def test_models_share_no_compiled_code(uncompiled: list[dict[str, object]]) -> N
     for model in models:
         call = CompiledModel(model)
         call(input_ids=torch.tensor([[5, 9, 3]]))
-        codes |= {id(code.__code__) for code in (call._plain, call._packed)}
-    assert len(codes) == 4
+        assert call._call is not None
+        codes.add(call._call.__code__)
+    assert len(codes) == 2
 
 
 def test_what_cannot_be_packed_runs_without(
-    uncompiled: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch
+    uncompiled: list[dict[str, object]], packs: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_pair("llama").target
-    call = CompiledModel(model)
+    compile_with = torch.compile
 
     def refuse(*_: object, **__: object) -> None:
         raise torch._inductor.exc.InductorError(ValueError("no kernel"), None)
 
+    def compile(call: Callable[..., object], options: dict[str, object]) -> Callable[..., object]:
+        packs = "freezing" in options
+        code = compile_with(call, options=options)
+        return refuse if packs else code
+
+    monkeypatch.setattr(torch, "compile", compile)
     ids = torch.tensor([[5, 9, 3]])
-    call(input_ids=ids[:, :1])
-    monkeypatch.setattr(call, "_packed", refuse)
-    for _ in range(2):
-        found = call(input_ids=ids).logits
-        torch.testing.assert_close(found, model(ids).logits, rtol=1e-4, atol=1e-4)
-    assert call._packed is None
+    for call in (CompiledModel(model), CompiledModel(model)):
+        for _ in range(2):
+            found = call(input_ids=ids).logits
+            torch.testing.assert_close(found, model(ids).logits, rtol=1e-4, atol=1e-4)
+    assert ["freezing" in options for options in uncompiled] == [True, False]
     assert torch.backends.mkldnn.enabled
     assert not torch._inductor.config.freezing
 
@@ -455,33 +376,7 @@ def test_packed_weights_are_those_of_now(tmp_path: Path, monkeypatch: pytest.Mon
             found = call(input_ids=ids, use_cache=False).logits
             expected = model(ids, use_cache=False).logits
             torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
-            assert call._packed is not None, "it was packed"
-
-
-def test_copies_are_those_of_the_weights_at_the_start_of_a_run(
-    uncompiled: list[dict[str, object]],
-) -> None:
-    """Weights that change between runs take effect, since each run makes its own copies."""
-    layers = nn.Sequential(nn.Linear(3, 4, bias=False), nn.Linear(4, 2, bias=False))
-    for _ in range(2):
-        copies = transposed_weights(layers)
-        assert len(copies) == 2
-        for layer, (parameters, copy) in zip(layers, copies, strict=True):
-            assert parameters is layer._parameters
-            assert torch.equal(copy, layer.weight)
-            assert copy.t().is_contiguous()
-        with torch.no_grad():
-            layers[0].weight += 1
-
-
-def test_what_would_not_gain_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Quantized(nn.Linear):
-        """Its weight may mean something else."""
-
-    assert transposed_weights(nn.Sequential(Quantized(3, 4), nn.Linear(3, 4).bfloat16())) == []
-    assert len(transposed_weights(nn.Linear(3, 4))) == 1
-    monkeypatch.setattr(compiled, "MAX_COPIED_BYTES", 3 * 4 * 4 - 1)
-    assert transposed_weights(nn.Linear(3, 4)) == []
+            assert call._packed, "it was packed"
 
 
 def count_graphs(name: str, num_layers: int, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -510,7 +405,7 @@ def count_graphs(name: str, num_layers: int, monkeypatch: pytest.MonkeyPatch) ->
 def layers_of(model: PreTrainedModel) -> nn.ModuleList:
     found = find_layers(model)
     assert found is not None
-    return found[1]
+    return found
 
 
 def deepened(pair: sv.Pair, num_layers: int) -> sv.Pair:

@@ -47,6 +47,18 @@ TABLES: dict[str, dict[str, Any]] = {
         "limit": 64,
         "turns": 60,
     },
+    "compiled": {
+        "grid": Grid(
+            (
+                "autoregressive", "autoregressive:compile=true",
+                "inplace", "inplace:compile=true",
+            ),
+            max_new_tokens=(64,),
+            dtypes=("float32",),
+            repetitions=2,
+        ),
+        "turns": 8,
+    },
     "auto": {
         "grid": Grid(
             ("autoregressive", "inplace"),

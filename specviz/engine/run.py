@@ -26,7 +26,6 @@ from specviz.engine.models.pair import Pair
 from specviz.engine.models.settings import describe_ignored
 from specviz.engine.options import Options, refuse_if
 from specviz.engine.requests import Prompt, make_requests
-from specviz.engine.sampling import Greedy
 from specviz.engine.selectors import Everything, Selector, foresees
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
@@ -72,12 +71,6 @@ class Run:
     def max_draft_tokens(self) -> int:
         """The most tokens that a row may draft in any round."""
         return self.state.max_draft_tokens
-
-    @property
-    def chain_length(self) -> int | None:
-        """K, if all rounds may draft K tokens greedily; otherwise None."""
-        kinds = type(self.draft_length), type(self.selector), type(self.state.chooser)
-        return self.draft_length.most if kinds == (DraftLength, Everything, Greedy) else None
 
     @property
     def foresees(self) -> bool:
@@ -339,8 +332,8 @@ def speed_up(run: Run) -> None:
         else:
             warnings.warn(f"nothing is captured, since {reason}", stacklevel=2)
     if run.options.compile:
-        for name, cache in run.state.caches.items():
-            cache.compile(run.chain_length if name == "draft" else None)
+        for cache in run.state.caches.values():
+            cache.compile()
 
 
 def why_not_captured(run: Run) -> str | None:

@@ -47,8 +47,7 @@ class RareOptions(TypedDict, total=False):
         compile: compile the models' forwards of a round with torch.compile, on a GPU layer by layer
             (on a CPU it needs a C++ compiler). New kinds of forwards, one row in place of many for
             instance, then take 10 to 90 s each. Torch keeps what is compiled on disk. On a CPU, a
-            run with one row reads all prompts but the first with compiled code, too, and a small
-            draft model's K greedy forwards are one function where K is the same in every round.
+            run with one row reads all prompts but the first with compiled code, too.
         num_threads: CPU threads that torch computes with during the run. None: 1 if the target has
             fewer than 50 million parameters, else torch's own number. `result.summary` says which
             it was.

@@ -51,18 +51,11 @@ def run_ahead(
     the one in its place in `instead` (b, num_tokens).
     """
     cache = state.caches[model]
-    is_chain = num_tokens == cache.chain_length and instead is None
-    if is_chain:
-        # One token would need compiled code of its own; that for two serves any larger number.
-        fed_first = max(fed_first, 2)
     fed, indices = state.batch.last_tokens(fed_first)  # both (b, fed_first)
     new_indices = indices[:, -1:] + torch.arange(1, num_tokens, device=indices.device)
     indices = torch.cat([indices, new_indices], 1)
     # One feed for all forwards: where the tokens go is known, which ones they are is not yet.
     feed = cache.ready(state.feed(indices, indices))
-    if is_chain:
-        chain = cache.run_chain(feed, fed)
-        return Draft(tokens=chain.tokens, logits=chain.logits)
     tokens = []
     logits = []
     own_features: Tensor | None = None  # of a head

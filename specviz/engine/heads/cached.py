@@ -58,10 +58,6 @@ class CachedHead(CachedModel):
         assert features is not None, "a draft follows entries that were read before"
         return self._read(feed, features, logits_to_keep=features.shape[1])
 
-    def _chain_arguments(self, feed: Feed, fed: Tensor) -> dict[str, Any]:
-        features = self.features.before(feed.rows, feed.indices[:, : fed.shape[1]])
-        return super()._chain_arguments(feed, fed) | {"features": features}
-
     def ready(self, feed: Feed) -> Feed:
         return replace(super().ready(self._hiding_first(feed)), visible=feed.visible)
 

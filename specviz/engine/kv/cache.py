@@ -26,7 +26,6 @@ from specviz.engine.kv.attention import (
     query_groups,
     takes_grouped,
 )
-from specviz.engine.kv.chained import Chain, CompiledChain, is_worth_chaining, parts_of_chain
 from specviz.engine.kv.compiled import CompiledLayers, compiled
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.layer_masks import LayerMasks
@@ -70,7 +69,6 @@ class CachedModel:
             time) or "always"; see `packing`.
         cache: the slabs. Layers with states keep those of a row's last `columns` tokens and a few
             more, or as `state` says; see `Levers`.
-        chain_length: the forwards of a `run_chain`; None where chains are not compiled.
     """
 
     def __init__(
@@ -107,29 +105,16 @@ class CachedModel:
         self.packs = "never"
         self._grouped = takes_grouped(model)
         self._call: Callable[..., Any] = model
-        self._chain: CompiledChain | None = None
-        self.chain_length: int | None = None
 
-    def compile(self, chain_length: int | None = None) -> None:
-        """Run the forwards of a round through torch.compile, and some prefills.
-
-        chain_length: K, if every round drafts K tokens greedily; otherwise None.
-        """
-        call = compiled(self.model)
-        self._call = call
-        if isinstance(call, CompiledLayers):
+    def compile(self) -> None:
+        """Run the forwards of a round through torch.compile, and some prefills."""
+        self._call = compiled(self.model)
+        if isinstance(self._call, CompiledLayers):
             self.cache.hide_from_compiler()
-        elif self._makes_one_mask and is_worth_chaining(
-            self.model, len(self.cache.layers), chain_length
-        ):
-            self._chain = CompiledChain(call)
-            self.chain_length = chain_length
 
     def compile_like(self, other: "CachedModel") -> None:
         """Run the forwards as `other` does, another cache of the same model."""
         self._call = other._call
-        self._chain = other._chain
-        self.chain_length = other.chain_length
 
     def _set_way(self, state: str) -> None:
         """Let layers keep states, or the inputs of their rules; by bytes for "auto"."""
@@ -321,27 +306,6 @@ class CachedModel:
     def _note(self, entry: Feed | list[Move]) -> None:
         if self.log is not None:
             self.log.append(entry)
-
-    def run_chain(self, feed: Feed, fed: Tensor) -> Chain:
-        """Run `chain_length` forwards in one call. Each reads the token chosen by the one before.
-
-        Args:
-            feed: what `ready` returns for the f tokens of `fed` and for all chosen tokens but the
-                last. The feed's own ids are not read.
-            fed: (b, f), the tokens that are read first.
-        """
-        assert self._chain is not None
-        arguments = self._inputs(feed, dense=True) | self._chain_arguments(feed, fed)
-        with self._attending():
-            chain: Chain = self._chain(steps=self.chain_length, groups=self._groups, **arguments)
-        if self.log is not None:
-            for part in parts_of_chain(feed, fed, chain.tokens):
-                self._note(part)
-        return chain
-
-    def _chain_arguments(self, feed: Feed, fed: Tensor) -> dict[str, Any]:
-        """Return the arguments whose form differs in a chain."""
-        return {"input_ids": fed, "attention_mask": feed.added, "vocabulary": self.vocabulary}
 
     def _arguments(self, feed: Feed, dense: bool) -> dict[str, Any]:
         self._note(feed)

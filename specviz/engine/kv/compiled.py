@@ -3,44 +3,45 @@
 Contract: the model itself stays as it is between forwards. Not known here: caches and masks.
 """
 
+import platform
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
+from functools import partial
 from hashlib import sha256
+from importlib import import_module
 from itertools import count
 from threading import Lock
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodType, NoneType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
+from zlib import crc32
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from specviz.engine.kv.compiler import (
-    PACKING,
-    VARIANTS,
-    compiler_settings,
-    late_inlining,
-    require_compiler,
-)
-from specviz.engine.kv.model_state import state_of
-from specviz.engine.models.layers import find_layers
-
-# Above this, a copy of the weights costs more memory than its speed is worth.
-MAX_COPIED_BYTES = 1 << 30
-
 # Above this, weights are not packed: every kind of forward holds a packed copy.
 MAX_PACKED_BYTES = 1 << 28
-# Where GCC cannot be told to inline late, packed weights are the faster ones up to so many tokens.
-FEW_TOKENS = 16
+# Compiled variants of a model's code (one row or many, one token a row or more, ...). Torch's
+# default is too low.
+VARIANTS = 64
+# Their sizes change between rounds. Code for the first sizes alone would be compiled for nothing.
+ARGUMENTS = ("input_ids", "position_ids", "attention_mask", "features")
+ACCESS = ("rows", "slots", "order", "writing", "window")
+VARYING = ",".join(
+    [f"L['arguments']['{name}']" for name in ARGUMENTS]
+    + [f"L['arguments']['past_key_values'].access.{name}" for name in ACCESS]
+)
+PACKING = {"freezing": True, "max_autotune_gemm": True, "max_autotune_gemm_backends": "CPP"}
+# GCC would inline parts of the compiler's own kernels so early that their sums stay in memory. A
+# product of 8 rows then takes twice as long.
+LATE_INLINING = "-fno-early-inlining"
+# Attributes that are compared by themselves, and hold no model.
+PLAIN = (bool, int, float, str, NoneType, type, FunctionType, BuiltinFunctionType)
 
-Copy = tuple[dict[str, nn.Parameter | None], nn.Parameter]
-
-Compiled = tuple[list[Any], Callable[..., Any], Callable[..., Any] | None]
-
-# By model and by code: the state of the model, and what was compiled for it.
-_known: WeakKeyDictionary[nn.Module, dict[Callable[..., Any], Compiled]] = WeakKeyDictionary()
+# By model: the state that it was compiled in, the compiled code, and whether weights are packed.
+_known: WeakKeyDictionary[nn.Module, tuple[Any, Callable[..., Any], bool]] = WeakKeyDictionary()
 _numbers = count()
 _compiler = Lock()  # for the compiler's settings, which are those of all threads
 
@@ -52,25 +53,21 @@ def compiled(model: PreTrainedModel) -> "CompiledModel | CompiledLayers":
         ValueError: the model is on a CPU, and torch finds no C++ compiler.
     """
     if model.device.type == "cpu":
-        require_compiler()
+        _require_compiler()
         return CompiledModel(model)
-    found = find_layers(model)
-    return CompiledModel(model) if found is None else CompiledLayers(model, found[1])
+    layers = find_layers(model)
+    return CompiledModel(model) if layers is None else CompiledLayers(model, layers)
 
 
-class Output(NamedTuple):
-    """What callers read of the output of a compiled model or head; None for what it lacks."""
-
-    logits: Tensor | None
-    hidden_states: tuple[Tensor, ...] | None
-    hidden: Tensor | None
-
-
-def call_once(model: nn.Module, **arguments: Any) -> tuple[Any, ...]:
-    """Run one forward, and return what is read of its output."""
-    # No more than is read, since compiled code builds its result again at every call.
-    output = model(**arguments)
-    return tuple([getattr(output, name, None) for name in Output._fields])
+def find_layers(model: PreTrainedModel) -> nn.ModuleList | None:
+    """Return the list of the model's layers; None if it is not certain which one that is."""
+    count = getattr(model.config.get_text_config(), "num_hidden_layers", None)
+    lists = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.ModuleList) and len(module) == count
+    ]
+    return lists[0] if len(lists) == 1 else None
 
 
 class CompiledLayers:
@@ -101,76 +98,61 @@ class CompiledLayers:
                     layer._compiled_call_impl = None
 
 
+class Output(NamedTuple):
+    """What callers read of the output of a compiled model or head; None for what it lacks."""
+
+    logits: Tensor | None
+    hidden_states: tuple[Tensor, ...] | None
+    hidden: Tensor | None
+
+
+def call_once(model: nn.Module, **arguments: Any) -> tuple[Any, ...]:
+    """Run one forward, and return what is read of its output."""
+    # No more than is read, since compiled code builds its result again at every call.
+    output = model(**arguments)
+    return tuple([getattr(output, name, None) for name in Output._fields])
+
+
 class CompiledModel:
     """Calls a model through torch.compile.
 
-    On a CPU, calls go through C++ instead of Python. In float32, forwards run with kernels of the
-    compiler's own and weights that are packed for them. Where that is not possible, or not faster,
-    they read copies of the weights that are transposed.
-
-    Attributes:
-        code: what is compiled, given the model and the arguments of a call.
-        output: the named tuple that its results are put into.
+    On a CPU, calls go through C++ instead of Python. Where weights are packed, products run with
+    kernels of the compiler's own; see `_packs`.
     """
-
-    code: Callable[..., tuple[Any, ...]] = staticmethod(call_once)
-    output: Callable[..., Any] = Output
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._copies: list[Copy] | None = None  # before they are needed
-        self._packs_many = _is_on_cpu(model) and late_inlining() is not None
-        self._plain: Callable[..., Any] | None = None  # before the first call
-        self._packed: Callable[..., Any] | None = None
+        self._call: Callable[..., Any] | None = None  # before the first call
         self._seen: set[object] = set()
-        # Two lanes share this object. One that restored the weights of the other would keep copies.
-        self._lock = Lock()
+        self._lock = Lock()  # two lanes share this object
 
-    def __call__(self, **arguments: Any) -> Any:
-        """Return what the model computes of the arguments, as `output` names it."""
+    def __call__(self, **arguments: Any) -> Output:
+        """Return what the model computes of the arguments."""
         kind = _kind(arguments)
         with self._lock:
-            if self._plain is None:
-                self._plain, self._packed = _compiled_once(self._model, type(self).code)
-            is_quick = self._packs_many or arguments["input_ids"].numel() <= FEW_TOKENS
-            packed = self._packed is not None and is_quick
+            if self._call is None:
+                self._call, self._packed = _compiled_once(self._model)
             if kind in self._seen:
                 # A variant may be missing after all. It is compiled below.
                 with suppress(torch._inductor.exc.InductorError):
-                    return self._run(arguments, packed)
+                    return Output(*self._call(self._model, **arguments))
             with _compiler:
-                return self._compile_and_run(kind, arguments, packed)
+                return self._compile_and_run(kind, arguments)
 
-    def _compile_and_run(self, kind: object, arguments: dict[str, Any], packed: bool) -> Any:
-        if packed:
-            try:
-                with compiler_settings(packs=True):
-                    output = self._run(arguments, packed)
-                self._seen.add(kind)
-                return output
-            except torch._inductor.exc.InductorError:
-                # Its own kernels take weights alone; some models multiply what they have computed.
-                self._packed = None
-                self._seen.clear()
-        with compiler_settings(packs=False):
-            output = self._run(arguments, packed=False)
-        self._seen.add(kind)
-        return output
-
-    def _run(self, arguments: dict[str, Any], packed: bool) -> Any:
-        if packed and self._packed is not None:
-            return self.output(*self._packed(self._model, **arguments))
-        assert self._plain is not None
-        if self._copies is None:
-            self._copies = transposed_weights(self._model)
-        originals = [parameters["weight"] for parameters, _ in self._copies]
+    def _compile_and_run(self, kind: object, arguments: dict[str, Any]) -> Output:
+        assert self._call is not None
         try:
-            for parameters, copy in self._copies:
-                parameters["weight"] = copy
-            return self.output(*self._plain(self._model, **arguments))
-        finally:
-            for (parameters, _), original in zip(self._copies, originals, strict=True):
-                parameters["weight"] = original
+            with _settings(self._packed):
+                output = self._call(self._model, **arguments)
+        except torch._inductor.exc.InductorError:
+            if not self._packed:
+                raise
+            # Its own kernels take weights alone; some models multiply what they have computed.
+            self._call, self._packed = _compiled_once(self._model, packs=False)
+            self._seen.clear()
+            return self._compile_and_run(kind, arguments)
+        self._seen.add(kind)
+        return Output(*output)
 
 
 def _kind(arguments: dict[str, Any]) -> tuple[object, ...]:
@@ -179,36 +161,89 @@ def _kind(arguments: dict[str, Any]) -> tuple[object, ...]:
     return arguments["input_ids"].shape, len(arguments), None if access is None else access.kind
 
 
-def _compiled_once(
-    model: nn.Module, code: Callable[..., Any]
-) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-    """Return `code` compiled for a model of this very state; the model is its first argument.
+def _compiled_once(model: nn.Module, packs: bool | None = None) -> tuple[Callable[..., Any], bool]:
+    """Return `call_once` compiled for a model of this very state, and whether weights are packed.
 
-    The second has packed weights inside; it is None where that is not possible. The state includes
-    the attention that a run sets, so the model is to be in that of its forwards.
+    The state includes the attention that a run sets, so the model is to be in that of its forwards.
+
+    packs: False not to pack them, where that has failed.
     """
-    packs = 0 < weight_bytes(model) <= MAX_PACKED_BYTES
-    state = state_of(model, packs)
-    codes = _known.setdefault(model, {})
-    known = codes.get(code)
-    if known is None or known[0] != state:
+    may_pack = _packs(model)
+    state = state_of(model, may_pack)
+    known = _known.get(model)
+    if known is None or known[0] != state or packs is not None:
+        packed = may_pack if packs is None else packs
         options: dict[str, Any] = {"guard_filter_fn": _of_arguments}
         if _is_on_cpu(model):
             options["cpp_wrapper"] = True
-        # A copy, because torch takes its filter out of what it is given.
-        plain = torch.compile(_own_code(code), options=dict(options))
-        packed = None
-        if packs:
+        if packed:
             # Torch keeps packed weights on disk under a key that leaves out their values.
             values = sha256(repr(state[-1]).encode()).hexdigest()
-            options = {**options, **PACKING, "aot_inductor.metadata": {"weights": values}}
-            processor = late_inlining()
-            if processor is not None:
-                options["cpp.march"] = processor
-            packed = torch.compile(_own_code(code), options=options)
-        known = state, plain, packed
-        codes[code] = known
+            options |= {**PACKING, "aot_inductor.metadata": {"weights": values}}
+            options["cpp.march"] = late_inlining()
+        known = state, torch.compile(_own_code(), options=options), packed
+        _known[model] = known
     return known[1:]
+
+
+def _packs(model: nn.Module) -> bool:
+    """Return whether weights are packed: those of a model in float32, with GCC on x86."""
+    layers = [module for module in model.modules() if type(module) is nn.Linear]
+    weights = [each.weight for each in layers if each.weight.dtype == torch.float32]
+    fits = 0 < sum(weight.nbytes for weight in weights) <= MAX_PACKED_BYTES
+    return fits and _is_on_cpu(model) and late_inlining() is not None
+
+
+def late_inlining() -> str | None:
+    """Return the processor to compile for and LATE_INLINING; None where torch takes no flag."""
+    builder: Any = import_module("torch._inductor.cpp_builder")  # not before it is needed
+    given = getattr(torch._inductor.config.cpp, "march", "")
+    is_usual = platform.system() == "Linux" and platform.machine() == "x86_64"
+    if not is_usual or given == "" or not builder.is_gcc():
+        return None
+    return f"{given or 'native'} {LATE_INLINING}"
+
+
+def state_of(model: nn.Module, with_values: bool) -> list[Any]:
+    """Return what compiled code depends on: modules, their attributes, settings, kinds of weights.
+
+    Equal states may share code. Functions and classes of libraries are taken to stay as they are.
+    The last entry has a checksum of each weight, if `with_values`.
+    """
+    modules: list[Any] = []
+    for name, module in model.named_modules():
+        modules.append((name, type(module)))
+        for key, value in vars(module).items():
+            if key not in ("_parameters", "_buffers", "_modules"):
+                modules.append((key, _comparable(value)))
+    kinds, sums = [], []
+    for name, weight in [*model.named_parameters(), *model.named_buffers()]:
+        kind = weight.shape, weight.stride(), weight.dtype, weight.device, weight.requires_grad
+        kinds.append((name, type(weight), kind))
+        if with_values:
+            values = weight.detach().contiguous().view(-1).view(torch.uint8)
+            sums.append(crc32(values.cpu().numpy().data))
+    config = getattr(model, "config", None)
+    return [modules, kinds, None if config is None else repr(vars(config)), sums]
+
+
+def _comparable(value: Any) -> Any:
+    """Return of an attribute what can be compared, without a reference to the model."""
+    # Not `isinstance`, which asks the object, too: a configuration takes long to answer.
+    kind = type(value)
+    if issubclass(kind, PLAIN):
+        return value
+    if kind is MethodType:
+        return value.__func__
+    if issubclass(kind, partial):
+        return value.func
+    if issubclass(kind, Mapping):
+        return [(_comparable(key), _comparable(item)) for key, item in value.items()]
+    if issubclass(kind, Set):
+        return sorted(map(str, value))
+    if issubclass(kind, list | tuple):
+        return [_comparable(item) for item in value]
+    return kind
 
 
 def _of_arguments(guards: Sequence[Any]) -> Sequence[bool]:
@@ -223,45 +258,45 @@ def _of_arguments(guards: Sequence[Any]) -> Sequence[bool]:
     return [kept and not guard.is_global for guard, kept in pairs]
 
 
-def _own_code(code: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a copy of a function of a module, with code of its own.
+def _own_code() -> Callable[..., Any]:
+    """Return a copy of `call_once` with code of its own.
 
     The compiler keeps its variants by code. Two models that shared code would be told apart by the
     checks that `_of_arguments` leaves out.
     """
-    assert isinstance(code, FunctionType)
-    name = f"{code.__name__}_{next(_numbers)}"
-    return FunctionType(code.__code__.replace(co_name=name), code.__globals__, name)
+    name = f"{call_once.__name__}_{next(_numbers)}"
+    return FunctionType(call_once.__code__.replace(co_name=name), call_once.__globals__, name)
 
 
 def _is_on_cpu(model: nn.Module) -> bool:
     return next(model.parameters()).device.type == "cpu"
 
 
-def transposed_weights(model: nn.Module) -> list[Copy]:
-    """Return the parameters of each linear layer in float32, with its weight laid out (in, out).
-
-    The weights keep their shape (out, in). There are none on a GPU, or if they would take more than
-    MAX_COPIED_BYTES.
-    """
-    if weight_bytes(model) > MAX_COPIED_BYTES:
-        return []
-    copies = []
-    for layer in _layers(model):
-        weight = layer.weight.detach().t().contiguous().t()
-        copies.append((layer._parameters, nn.Parameter(weight, layer.weight.requires_grad)))
-    return copies
+def _require_compiler() -> None:
+    """Raise ValueError if torch finds no C++ compiler."""
+    builder: Any = import_module("torch._inductor.cpp_builder")  # not before it is needed
+    try:
+        builder.get_cpp_compiler()
+    except torch._inductor.exc.InvalidCxxCompiler:
+        raise ValueError(
+            "compile=True needs a C++ compiler on a CPU, and torch found none; install g++ or "
+            "clang++, or set the environment variable CXX to one"
+        ) from None
 
 
-def weight_bytes(model: nn.Module) -> int:
-    """Return the bytes of the weights that are packed or transposed."""
-    return sum(layer.weight.nbytes for layer in _layers(model))
-
-
-def _layers(model: nn.Module) -> list[nn.Linear]:
-    """Return the linear layers whose products the compiler's kernels can take over."""
-    layers = []
-    for module in model.modules():
-        if type(module) is nn.Linear and module.weight.dtype == torch.float32:
-            layers.append(module)
-    return layers if _is_on_cpu(model) else []
+@contextmanager
+def _settings(packs: bool) -> Iterator[None]:
+    """Set what the compiler needs. The settings are global, and not only ours."""
+    sources: Any = torch.compiler.config
+    with_onednn = torch._C._get_mkldnn_enabled()
+    with (
+        torch._dynamo.config.patch(recompile_limit=VARIANTS),
+        sources.patch(dynamic_sources=VARYING),
+        torch._inductor.config.patch(freezing=packs),
+    ):
+        try:
+            # What oneDNN packs cannot be kept on disk: every process would compile it again.
+            torch._C._set_mkldnn_enabled(with_onednn and not packs)
+            yield
+        finally:
+            torch._C._set_mkldnn_enabled(with_onednn)
