@@ -12,15 +12,14 @@ from mutations import edited
 from tree_drafters import ChainAsTree
 
 import specviz as sv
-from specviz.checks.attention import Attention
+from specviz.checks import invariants
 from specviz.checks.branches import Branches
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters.chains import ModelDrafter
 from specviz.engine.drafters.trees import TreeDrafter
 from specviz.engine.faults import TREE_FAULTS
 from specviz.engine.state import State
-from specviz.record.replay import Replay
-from specviz.record.schema import PHASES
+from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 
 STRATEGIES = ("inplace", "eqspec", "exspec", "masking", "rollback")
@@ -156,10 +155,10 @@ def test_a_biased_judge_is_named() -> None:
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec", "masking"])
 def test_no_query_of_a_correct_run_is_drawn_as_wrong(strategy: str, drafter: str) -> None:
     trace = recorded(drafter, strategy)
-    attention, replay = Attention(trace), Replay(trace)
-    for frame in replay.frames():
-        for model in ("target", "draft"):
-            assert attention.wrong(frame, model) == [], (frame.round, frame.phase, model)
+    _, forwards = invariants.check(trace)
+    for stage in range(trace.num_rounds * len(PHASES)):
+        for model in range(len(MODELS)):
+            assert forwards.wrong(stage, model) == [], (stage, model)
 
 
 # Trees that happen to be chains, and rounds that draft fewer tokens than the most.

@@ -9,10 +9,10 @@ from conftest import decoded
 from tiny_run import TRACE, changed
 
 import specviz as sv
-from specviz.checks.attention import Attention, WrongQueries, ranges
+from specviz.checks import invariants
 from specviz.checks.fates import FATES, draft_fates
-from specviz.record.replay import Replay
-from specviz.record.schema import PHASES
+from specviz.checks.forward_rules import WrongQueries, ranges
+from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 
 FORWARDS = (("schedule", "target"), ("draft", "draft"), ("verify", "target"))
@@ -23,12 +23,12 @@ def record(name: str, **options: Any) -> Trace:
 
 
 def wrong_queries(trace: Trace) -> list[WrongQueries]:
-    attention = Attention(trace)
-    replay = Replay(trace)
+    _, forwards = invariants.check(trace)
     found = []
     for number in range(trace.num_rounds):
         for phase, model in FORWARDS:
-            found += attention.wrong(replay.frame(number, phase), model)
+            stage = number * len(PHASES) + PHASES.index(phase)
+            found += forwards.wrong(stage, MODELS.index(model))
     return found
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from specviz.checks import invariants
 from specviz.checks.ledger import ExpectedKV
-from specviz.checks.rows import Rows
+from specviz.checks.table import RoundTable
 from specviz.checks.unchecked import unchecked
 from specviz.checks.violations import Findings, Violations
 from specviz.record.schema import MISSING, MODELS, PHASES, Array, missing_in
@@ -66,9 +66,9 @@ def check_invariants(trace: Trace, *, deep: bool = False, pair: "Pair | None" = 
     if pair is not None:
         has_draft_model = bool(trace.meta["kv_bytes_per_slot"]["draft"])
         check_pair_made_record(pair, trace.meta, "the record", with_draft=has_draft_model)
-    findings, expected_kv = invariants.check(trace)
+    findings, forwards = invariants.check(trace)
     if pair is not None:
-        _check_kv(trace, pair, expected_kv(), findings)
+        _check_kv(trace, pair, forwards.expected_kv(), findings)
     return findings.sorted(unchecked(trace.meta))
 
 
@@ -141,7 +141,7 @@ def _check_kv(
 
     # Tokens are chosen from float32, also those of float64 models.
     slack = max(tolerance(pair.target.dtype), tolerance(torch.float32))
-    rescored = Rescored(Rows(trace, findings))
+    rescored = Rescored(RoundTable(trace, findings))
 
     def listen(model: int, feeds: Array, logits: "Tensor") -> None:
         rescored.add(model, feeds, logits, slack)

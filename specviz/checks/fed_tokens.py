@@ -21,7 +21,7 @@ class FedTokens:
     """One entry per token fed through a model; all arrays are (N,), int64 unless noted.
 
     Attributes:
-        round, phase, model, row, slot, request, index, node, position, token, visible_start,
+        round, phase, model, step, row, slot, request, index, node, position, token, visible_start,
             visible_stop: columns of the table `feeds`.
         entry: the entry of the table `rows`, -1 for a row outside the batch.
         tree_node: `node` where the row's drafts branch, 0 elsewhere.
@@ -37,6 +37,7 @@ class FedTokens:
         self.round = columns["round"]
         self.phase = columns["phase"]
         self.model = columns["model"]
+        self.step = columns["step"]
         self.row = columns["row"]
         self.slot = columns["slot"]
         self.request = columns["request"]

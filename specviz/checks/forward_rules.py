@@ -6,20 +6,42 @@ that did not see exactly the K/V of their row's tokens; which queries these are 
 the slots were right, what they held was not, and the ledger knows since when.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specviz.checks.attention import ranges
 from specviz.checks.branches import Branches
 from specviz.checks.fed_tokens import FedTokens
-from specviz.checks.ledger import BatchRows, Ledger, Misplacement
+from specviz.checks.ledger import NODE, BatchRows, Ledger, Misplacement
 from specviz.checks.violations import Findings
 from specviz.record.schema import MODELS, PHASES, Array
 
 _TARGET = MODELS.index("target")
 _RANGES_SHOWN = 3
+
+Ranges = list[tuple[int, int]]  # [start, stop) of neighbouring slots
+
+
+@dataclass(frozen=True)
+class WrongQueries:
+    """Neighbouring queries of one row and forward that all saw the same wrong slots.
+
+    Attributes:
+        feed: entry of the table `feeds` of the first query; the others have the next indices of
+            the same row.
+        count: number of queries.
+        leaks: slots that they saw although those hold no token of the row up to the query.
+        holes: slots that they did not see although those hold such a token.
+        lost: number of tokens up to the query whose K/V is not where it should be.
+    """
+
+    feed: int
+    count: int
+    leaks: Ranges
+    holes: Ranges
+    lost: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +68,11 @@ class RowQueries:
 
 
 class ForwardRules:
-    """The rules, each a method under its name; what they find goes to `findings`."""
+    """The rules, each a method under its name; what they find goes to `findings`.
+
+    Attributes:
+        wrong: by stage and model, the queries that saw other slots than they should.
+    """
 
     def __init__(
         self, fed: FedTokens, ledger: Ledger, findings: Findings, branches: Branches
@@ -55,6 +81,7 @@ class ForwardRules:
         self._branches = branches
         self._ledger = ledger
         self._findings = findings
+        self.wrong: dict[tuple[int, int], list[WrongQueries]] = defaultdict(list)
         # Requests whose cache is known to hold K/V of faulty forwards.
         self._inheritance_reported = np.zeros(ledger.computed.shape[:2], bool)
 
@@ -75,6 +102,50 @@ class ForwardRules:
             expected = f"token {fed.right_token[first]} should be fed as index {fed.index[first]}"
             found = f"token {fed.token[first]} was fed"
             self._report("kv", first, expected, found, fed.slot[group])
+
+    def note_wrong(self, stage: int, model: int, feeds: Array, seen: Array, held: Array) -> None:
+        """Note which slots these queries (q,) saw wrongly, for whoever draws it.
+
+        Args:
+            seen: bool (q, w), what they saw.
+            held: (q, w), the index of the row's token that each slot holds, -1 where it holds none
+                that the query should see.
+        """
+        fed, ledger = self._fed, self._ledger
+        found = self.wrong[stage, model]
+        # Of several copies of a token one counts: if possible, one that the query saw, and the one
+        # where it should be. Copies that it did not see and that lie elsewhere count for nothing.
+        query, slot = np.nonzero(held >= 0)
+        of_query = feeds[query]
+        offset = ledger.offset[model, fed.request[of_query], held[query, slot]]
+        is_due = slot == fed.row_start[of_query] + offset
+        is_due |= ledger.cells[NODE, model, fed.row[of_query], slot] > 0
+        rank = 2 * seen[query, slot] + is_due
+        order = np.argsort(rank, kind="stable")[np.count_nonzero(rank == 0) :]
+        query, slot = query[order], slot[order]
+        best = np.full((feeds.size, int(fed.index[feeds].max()) + 1), -1)
+        best[query, held[query, slot]] = slot
+        due = np.zeros(seen.shape, bool)
+        query, token = np.nonzero(best >= 0)
+        due[query, best[query, token]] = True
+        lost = fed.index[feeds] + 1 - due.sum(1)
+        leaks, holes = seen & ~due, due & ~seen
+        for q in np.flatnonzero(leaks.any(1) | holes.any(1) | (lost > 0)).tolist():
+            feed = int(feeds[q])
+            what = ranges(leaks[q]), ranges(holes[q]), int(lost[q])
+            last = found[-1] if found else None
+            # Neighbours in a tree sit on different branches, so equal slots mean different things.
+            if (
+                last is not None
+                and what == (last.leaks, last.holes, last.lost)
+                and fed.index[feed] - fed.index[last.feed] == last.count
+                and not fed.tree_node[[last.feed, feed]].any()
+                and (fed.step[feed], fed.row[feed], fed.request[feed])
+                == (fed.step[last.feed], fed.row[last.feed], fed.request[last.feed])
+            ):
+                found[-1] = replace(last, count=last.count + 1)
+            else:
+                found.append(WrongQueries(feed, 1, *what))
 
     def explain(self, stage: int, model: int, feeds: Array, seen: Array) -> None:
         """Report why these queries (q,) did not see exactly their tokens' K/V; seen (q, w)."""
@@ -254,7 +325,7 @@ class ForwardRules:
     def _why_not(self, feed: int, slot: int) -> str:
         """Say why the query of this feed should not see a slot."""
         fed = self._fed
-        owner, index, alive, _, node = self._ledger.cells[
+        owner, index, alive, _, node, _ = self._ledger.cells[
             :, fed.model[feed], fed.row[feed], slot
         ].tolist()
         # The order of these tests decides which cause is named if several hold.
@@ -290,3 +361,10 @@ def _slot_words(mask: Array) -> str:
     if len(found) > _RANGES_SHOWN:
         words.append("...")
     return f"slot{'' if mask.sum() == 1 else 's'} {', '.join(words)}"
+
+
+def ranges(mask: Array) -> Ranges:
+    """Return the runs of neighbouring slots that a mask (T,) names, each as (start, stop)."""
+    # A zero at either end closes runs that touch the edge: edges come in pairs.
+    edges = np.diff(mask.astype(np.int8), prepend=0, append=0).nonzero()[0]
+    return [(start, stop) for start, stop in edges.reshape(-1, 2).tolist()]

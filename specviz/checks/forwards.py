@@ -10,13 +10,14 @@ import numpy as np
 
 from specviz.checks.branches import Branches
 from specviz.checks.fed_tokens import FedTokens
-from specviz.checks.forward_rules import ForwardRules
+from specviz.checks.forward_rules import ForwardRules, WrongQueries
 from specviz.checks.ledger import (
     ALIVE,
     INDEX,
     NODE,
     REQUEST,
     TAINT,
+    TOKEN,
     BatchRows,
     ExpectedKV,
     Ledger,
@@ -65,6 +66,10 @@ class Forwards:
                     self._forward(stage, step.model, step.feeds)
             self._end_phase(stage)
         self._rules.caches_left_behind(self._ledger.left_behind)
+
+    def wrong(self, stage: int, model: int) -> list[WrongQueries]:
+        """Return the queries of a model that saw wrong slots in a stage, once `run` has ended."""
+        return self._rules.wrong.get((stage, model), [])
 
     def expected_kv(self) -> list[ExpectedKV]:
         """Return where K/V should be after each round, once `run` has ended."""
@@ -154,6 +159,7 @@ class Forwards:
             fed.index[feeds],
             fed.row_start[feeds],
             fed.tree_node[feeds],
+            fed.token[feeds] == fed.right_token[feeds],
         )
         taint = np.where(fed.faulty[feeds], stage + 1, 0)
         suspects = np.flatnonzero(~self._is_in_order(model, feeds))
@@ -203,10 +209,16 @@ class Forwards:
         fed = self._fed
         index = fed.index[feeds]
         seen = self._trace.index.visible(feeds)  # (q, w)
-        cells = self._ledger.cells[:, model, fed.row[feeds], : seen.shape[1]]  # (5, q, w)
+        cells = self._ledger.cells[:, model, fed.row[feeds]]  # (6, q, slots)
+        held = np.where(cells[TOKEN] == 1, cells[INDEX], -1)
         own = (cells[REQUEST] == fed.request[feeds][:, None]) & (cells[ALIVE] == 1)
         if self._branches.any:
             own &= self._branches.are_on_branch(fed.entry[feeds], fed.tree_node[feeds], cells[NODE])
+        fits = own & (cells[INDEX] <= index[:, None])
+        self._rules.note_wrong(
+            stage, model, feeds, _widened(seen, fits.shape[1]), np.where(fits, held, -1)
+        )
+        cells, own = cells[:, :, : seen.shape[1]], own[:, : seen.shape[1]]
         in_order = own & (cells[INDEX] == seen.cumsum(axis=1, dtype=np.int32) - 1)
         # Any order of slots will do, but the usual one is cheap to recognise.
         suspect = (seen & ~in_order).any(1) | (seen.sum(axis=1) != index + 1)
@@ -223,6 +235,11 @@ class Forwards:
         faulty = fed.faulty[feeds]
         faulty[wrong] = True
         return np.where(faulty & (inherited == 0), stage + 1, inherited)
+
+
+def _widened(seen: Array, slots: int) -> Array:
+    """Return a mask (q, w) with as many columns as there are slots."""
+    return np.pad(seen, ((0, 0), (0, slots - seen.shape[1])))
 
 
 def _saw_each_once(seen: Array, own: Array, held: Array, last: Array) -> Array:

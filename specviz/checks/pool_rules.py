@@ -1,7 +1,7 @@
 """The rule "schedule": which rows take part in a round, and why.
 
-Contract: `schedule` takes the `Rows` of a record and reports to it. What the names of decisions
-mean stands with DECISIONS in `record.schema`. Decisions of other names are not judged.
+Contract: `schedule` takes the `RoundTable` of a record and reports to it. What the names of
+decisions mean stands with DECISIONS in `record.schema`. Decisions of other names are not judged.
 """
 
 from bisect import bisect_left
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specviz.checks.rows import Rows
+from specviz.checks.table import RoundTable
 from specviz.record.schema import DECISIONS, PHASES
 
 _GROUPED, _REALIGNED, _PARTIAL, _OVERDUE = DECISIONS
@@ -26,47 +26,47 @@ class _Member(NamedTuple):
     chosen: int
 
 
-def schedule(rows: Rows) -> None:
+def schedule(t: RoundTable) -> None:
     """Check that a batch has at most B rows, and a pool's batch is what its decision says."""
-    _batch_is_small_enough(rows)
-    trace = rows.trace
+    _batch_is_small_enough(t)
+    trace = t.trace
     if trace.pool["round"].size == 0:
         return
-    _lengths_are_the_rows(rows)
+    _lengths_are_the_rows(t)
     waits: dict[int, int] = {}
     for number in range(trace.num_rounds):
-        pool = _members(rows, number)
-        _batch_is_chosen(rows, number, pool)
+        pool = _members(t, number)
+        _batch_is_chosen(t, number, pool)
         if not trace.meta.get("halvings"):  # a batch that is halved forgets who has waited
-            waits = _waits_are_counted(rows, number, pool, waits)
-            _decision_fits(rows, number, pool)
+            waits = _waits_are_counted(t, number, pool, waits)
+            _decision_fits(t, number, pool)
 
 
-def _batch_is_small_enough(rows: Rows) -> None:
-    most = rows.trace.meta["batch_size"]
-    number = rows.trace.rows["round"]
-    place = np.arange(rows.size) - rows.trace.index.row_bounds[number]
-    for entry in rows.where((place >= most) & (most > 0)):
+def _batch_is_small_enough(t: RoundTable) -> None:
+    most = t.trace.meta["batch_size"]
+    number = t.trace.rows["round"]
+    place = np.arange(t.size) - t.trace.index.row_bounds[number]
+    for entry in t.where((place >= most) & (most > 0)):
         expected = f"a round should have at most {most} rows"
         found = f"this is number {place[entry.Index] + 1}"
-        rows.report("schedule", "schedule", entry, expected, found)
+        t.report("schedule", "schedule", entry, expected, found)
 
 
-def _members(rows: Rows, number: int) -> list[_Member]:
-    pool = rows.trace.pool
-    at = rows.trace.index.pool_by_round.at(number)
+def _members(t: RoundTable, number: int) -> list[_Member]:
+    pool = t.trace.pool
+    at = t.trace.index.pool_by_round.at(number)
     columns = [pool[name][at].tolist() for name in _Member._fields]
     return [_Member(*values) for values in zip(*columns, strict=True)]
 
 
-def _report(rows: Rows, number: int, member: _Member, expected: str, found: str) -> None:
+def _report(t: RoundTable, number: int, member: _Member, expected: str, found: str) -> None:
     stage = number * len(PHASES) + PHASES.index("schedule")
-    rows.findings.add("schedule", stage, member.row, member.request, expected, found)
+    t.findings.add("schedule", stage, member.row, member.request, expected, found)
 
 
-def _lengths_are_the_rows(rows: Rows) -> None:
+def _lengths_are_the_rows(t: RoundTable) -> None:
     """Check that a waiting row has the tokens that its last round left it with."""
-    trace = rows.trace
+    trace = t.trace
     pool = trace.pool
     table = trace.rows
     prompt = np.diff(trace.requests["prompt_offsets"]).tolist()
@@ -88,12 +88,12 @@ def _lengths_are_the_rows(rows: Rows) -> None:
         may_be_longer = before == 0 and trace.meta.get("halvings")
         if member.length != due and not (may_be_longer and member.length > due):
             expected = f"the row should have {due} tokens in the pool"
-            _report(rows, number, member, expected, f"it has {member.length}")
+            _report(t, number, member, expected, f"it has {member.length}")
 
 
-def _batch_is_chosen(rows: Rows, number: int, pool: list[_Member]) -> None:
+def _batch_is_chosen(t: RoundTable, number: int, pool: list[_Member]) -> None:
     """Check that the chosen rows of the pool are those of the batch, each at most once."""
-    table, batch = rows.trace.rows, rows.trace.index.rows_of(number)
+    table, batch = t.trace.rows, t.trace.index.rows_of(number)
     requests = dict(
         zip(table["row"][batch].tolist(), table["request"][batch].tolist(), strict=True)
     )
@@ -103,25 +103,25 @@ def _batch_is_chosen(rows: Rows, number: int, pool: list[_Member]) -> None:
         if member is None or member.request != request:
             expected = f"row {row} of the batch should be chosen from the pool"
             found = "it is not" if member is None else f"request {member.request} is"
-            _report(rows, number, _Member(row, request, 0, 0, 1), expected, found)
+            _report(t, number, _Member(row, request, 0, 0, 1), expected, found)
     for member in chosen.values():
         if member.row not in requests:
             expected = "a row that is chosen should be in the batch"
-            _report(rows, number, member, expected, "it is not")
+            _report(t, number, member, expected, "it is not")
     for name in ("row", "request"):
         counts = Counter(getattr(member, name) for member in pool)
         for member in pool:
             if counts[getattr(member, name)] > 1:
                 expected = f"{name} {getattr(member, name)} should be in the pool once"
-                _report(rows, number, member, expected, "it is in it more often")
+                _report(t, number, member, expected, "it is in it more often")
     for member in pool:
         if member.row >= len(pool):
             expected = f"the pool's rows should be 0 to {len(pool) - 1}"
-            _report(rows, number, member, expected, f"one is {member.row}")
+            _report(t, number, member, expected, f"one is {member.row}")
 
 
 def _waits_are_counted(
-    rows: Rows, number: int, pool: list[_Member], waits: dict[int, int]
+    t: RoundTable, number: int, pool: list[_Member], waits: dict[int, int]
 ) -> dict[int, int]:
     """Check that a row waits one round more each time that it is passed over, from 0 on.
 
@@ -132,24 +132,24 @@ def _waits_are_counted(
         The same for the next round.
     """
     present = {member.request for member in pool}
-    table, before = rows.trace.rows, rows.trace.index.rows_of(max(number - 1, 0))
+    table, before = t.trace.rows, t.trace.index.rows_of(max(number - 1, 0))
     finished = table["request"][before][table["finished"][before] == 1]
     for request in waits.keys() - present - set(finished.tolist()):
         member = _Member(0, request, 0, 0, 0)
         expected = "a request should stay in the pool until it ends"
-        _report(rows, number, member, expected, "it is not in it")
+        _report(t, number, member, expected, "it is not in it")
     for member in pool:
         due = waits.get(member.request, 0)
         if member.waited != due:
             expected = f"the request has waited {due} rounds"
-            _report(rows, number, member, expected, f"{member.waited} are noted")
+            _report(t, number, member, expected, f"{member.waited} are noted")
     return {member.request: 0 if member.chosen else member.waited + 1 for member in pool}
 
 
-def _decision_fits(rows: Rows, number: int, pool: list[_Member]) -> None:
+def _decision_fits(t: RoundTable, number: int, pool: list[_Member]) -> None:
     """Check that the decision names how the batch was found."""
-    meta = rows.trace.meta
-    name = meta["decisions"][rows.trace.rounds["decision"][number]]
+    meta = t.trace.meta
+    name = meta["decisions"][t.trace.rounds["decision"][number]]
     options = meta["strategy_options"]
     # Groups of padded rows are not of equal length, and where the others lie is not recorded.
     if name not in DECISIONS or not pool or options.get("group_by", "length") != "length":
@@ -157,7 +157,7 @@ def _decision_fits(rows: Rows, number: int, pool: list[_Member]) -> None:
     problem = _problem(name, pool, meta["batch_size"], options)
     if problem:
         chosen = [member for member in pool if member.chosen] or pool
-        _report(rows, number, chosen[0], f'the decision "{name}" should fit the pool', problem)
+        _report(t, number, chosen[0], f'the decision "{name}" should fit the pool', problem)
 
 
 def _problem(name: str, pool: list[_Member], batch_size: int, options: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Candidates, choices and draws of a record against the logits that the models compute again.
 
 Contract: `Rescored` takes the logits of one forward after another, of the target first and then of
-the draft, and reports to the `Rows` of the record; `finish` judges what needs both. Rules:
+the draft, and reports to the `RoundTable` of the record; `finish` judges what needs both. Rules:
 "scores", "acceptance", "bonus" and "drafts". What was found without the models is not reported
 again.
 
@@ -9,17 +9,18 @@ Two computations of the same logits differ by rounding, so only what is further 
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.checks.draw_rules import coins_accept
 from specviz.checks.draws import Draws
-from specviz.checks.rows import Rows
+from specviz.checks.rules_tokens import against_coins, coins_accept_the_drafts
+from specviz.checks.table import RoundTable
 from specviz.engine.rng import DRAFT, RESIDUAL, Noise
 from specviz.engine.sampling import SamplingParams
-from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.schema import MODELS, Array
 
 _TARGET = MODELS.index("target")
 _CLEARLY = 2  # how many times q may exceed p before a token counts as impossible
@@ -28,7 +29,7 @@ _CLEARLY = 2  # how many times q may exceed p before a token counts as impossibl
 class Rescored:
     """Judges a record by its models' logits."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: RoundTable) -> None:
         self._rows = rows
         self._table = rows.trace.rows
         meta = rows.trace.meta
@@ -82,7 +83,10 @@ class Rescored:
             return  # drawn from the q of a head or of a drafter of one's own
         slack = 10 * tolerance
         q = draft if has_q else np.ones_like(target)
-        coins_accept(self._rows, self._draws, target, q, slack)
+        replace(
+            coins_accept_the_drafts,
+            wrong=lambda table: against_coins(table, self._draws, target, q, slack),
+        ).check(self._rows)
         p, q = self._bonus_p
         accepted, verified = (self._rows.table[name] for name in ("accepted", "verified"))
         is_drawn = (self._rows.table["gained"] == accepted + 1) & (accepted < verified)
@@ -261,5 +265,5 @@ class Rescored:
 
     def _report(self, rule: str, phase: str, n: int, expected: str, found: str) -> None:
         entry = self._rows.entry(n)
-        if not self._rows.has_finding(rule, PHASES.index(phase), entry):
+        if not self._rows.has_finding(rule, phase, entry):
             self._rows.report(rule, phase, entry, expected, found)

@@ -6,10 +6,10 @@ here: how large a film may be.
 
 from typing import Any
 
-from specviz.checks.attention import Attention
+from specviz.checks.forwards import Forwards
 from specviz.checks.violations import Violations
-from specviz.record.replay import Frame, Replay, Slots, head_name
-from specviz.record.schema import PHASES, sees
+from specviz.record.replay import Replay, Slots, head_name
+from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 from specviz.views.stepper.columns import has_selector, has_trees, milliseconds
 from specviz.views.stepper.entries import feed_runs, move_entries, pool_entries, row_entries
@@ -26,16 +26,20 @@ Json = dict[str, Any]
 
 
 class Camera:
-    """Records round after round; walks forward through the record once."""
+    """Records round after round; walks forward through the record once.
 
-    def __init__(self, trace: Trace, violations: Violations, judge: bool) -> None:
+    forwards: the walk that has judged the record; None where nothing is judged.
+    """
+
+    def __init__(self, trace: Trace, violations: Violations, forwards: Forwards | None) -> None:
         self._trace = trace
         self.head = head_name(trace)
         self._replay = Replay(trace)
         texts = trace.index.committed
         self.lanes = Lanes(texts)
         self._tokens = TokenCells(trace, texts)
-        self._attention = Attention(trace) if judge else None
+        self._forwards = forwards
+        judge = forwards is not None
         self._narrator = Narrator(trace, violations, judge=judge)
         self._rows = row_entries(trace, judge=judge)
         self._pool = pool_entries(trace)
@@ -83,7 +87,7 @@ class Camera:
             "target": self._cache("target", frame.target),
             "draft": self._cache("draft", frame.draft),
             "feeds": self.feeds.runs[stage],
-            "faults": self._faults(frame),
+            "faults": self._faults(stage, phase),
             "moves": self._moves[stage],
             "violations": self._violations.get((number, phase), []),
         }
@@ -99,14 +103,14 @@ class Camera:
             self._cached[model] = slots, lanes
         return lanes
 
-    def _faults(self, frame: Frame) -> list[list[Any]]:
-        model = _READERS.get(frame.phase)
-        if self._attention is None or model is None or not sees(self._trace.meta, model):
+    def _faults(self, stage: int, phase: str) -> list[list[Any]]:
+        model = _READERS.get(phase)
+        if self._forwards is None or model is None:
             return []
         steps = self._trace.feeds["step"]
         indices = self._trace.feeds["index"]
         faults = []
-        for each in self._attention.wrong(frame, model):
+        for each in self._forwards.wrong(stage, MODELS.index(model)):
             if not self._is_known(each.feed):
                 continue
             fault = [

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from specviz.checks.check import check_invariants
+from specviz.checks import invariants
 from specviz.checks.fates import FATES
+from specviz.checks.unchecked import unchecked
 from specviz.checks.violations import Violations
 from specviz.metrics import check_recorded
 from specviz.record.replay import SOURCES
@@ -123,8 +124,11 @@ class Shooting:
         _check_size(trace)
         self._trace = trace
         self._judge = judge
-        self._violations = check_invariants(trace) if judge else Violations()
-        self._camera = Camera(trace, self._violations, judge)
+        self._violations, forwards = Violations(), None
+        if judge:
+            findings, forwards = invariants.check(trace)
+            self._violations = findings.sorted(unchecked(trace.meta))
+        self._camera = Camera(trace, self._violations, forwards)
 
     def rounds(self) -> Iterator[Json]:
         """Yield the rounds, in order."""
