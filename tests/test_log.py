@@ -16,7 +16,6 @@ from conftest import debug_page, decoded, make_pair
 from jsonschema import Draft202012Validator
 from masking_decoder import logged, writer
 from relog import relog
-from trace_fuzz import change_bytes
 
 import specviz as sv
 from specviz.cli.main import main as cli
@@ -306,13 +305,26 @@ def test_a_path_that_is_no_file_is_refused(tmp_path):
 
 @pytest.mark.slow
 def test_any_damage_is_refused_or_read(tmp_path):
-    """Bytes are changed, cut out, doubled and zeroed at random, from fixed seeds."""
+    """Bytes are changed, cut out and doubled at random, from a fixed seed."""
     path = tmp_path / "damaged.jsonl"
     content = "".join(f"{line}\n" for line in lines_of_full()).encode()
     refusals = []
     read = 0
     for seed in range(300):
-        damaged = change_bytes(content, random.Random(seed).randint)
+        damage = random.Random(seed)
+        damaged = bytearray(content)
+        for _ in range(1 + seed % 2):
+            at = damage.randrange(len(damaged))
+            stop = min(at + damage.randint(0, 12), len(damaged))
+            kind = damage.choice(("change", "cut", "double", "digits"))
+            if kind == "change":
+                damaged[at] = damage.randrange(256)
+            elif kind == "cut":
+                del damaged[at:stop]
+            elif kind == "double":
+                damaged[at:at] = damaged[at:stop]
+            else:
+                damaged[at:stop] = str(damage.choice((-1, 0, 7, 10**9, 10**30))).encode()
         path.write_bytes(damaged)
         try:
             trace = sv.read_log(path)

@@ -101,7 +101,7 @@ class RoundEnd:
 
 
 def wrong(name: str, wanted: str, value: object, remedy: str) -> ValueError:
-    """Return the error of an argument that must be otherwise."""
+    """Return the error of an argument: what it must be, its value and the remedy."""
     return ValueError(f"{name} must {wanted}, got {short(value)}; {remedy}")
 
 
