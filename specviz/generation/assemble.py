@@ -61,7 +61,8 @@ def make_result(
 
 def header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
     """Return a trace's header: what was run, with what, on what, and when."""
-    pair, device = run.pair, run.pair.device
+    pair = run.pair
+    device = pair.device
     sampling = run.options.sampling
     kv_bytes = {name: caches[name].bytes_per_slot if name in caches else 0 for name in MODELS}
     drafter = {
