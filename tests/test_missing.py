@@ -191,6 +191,9 @@ def test_moves_that_were_not_logged_leave_the_layout_open():
     assert not sv.check_invariants(trace)
     assert "Moves of K/V were not logged." in film(trace)["gaps"]["bytes"]
     assert metrics.rounds(trace)["realigned_bytes"].isna().all()
+    # A record that lacks nothing has no gaps.
+    assert "gaps" not in film(TRACE)
+    assert sv.check_invariants(TRACE).unchecked == []
 
 
 def test_deep_needs_all_that_a_forward_is_computed_from():
@@ -198,11 +201,6 @@ def test_deep_needs_all_that_a_forward_is_computed_from():
     problem = "deep=True feeds the record .* without position ids of the target model; leave deep"
     with pytest.raises(ValueError, match=problem):
         sv.check_invariants(trace, deep=True, pair=make_pair("llama"))
-
-
-def test_a_record_that_lacks_nothing_has_no_gaps():
-    assert "gaps" not in film(TRACE)
-    assert sv.check_invariants(TRACE).unchecked == []
 
 
 def test_the_names_of_what_is_missing_are_checked():

@@ -153,6 +153,8 @@ def test_a_plan_lowers_no_more_than_it_must() -> None:
     assert plans[0]["levers"] == sv.Levers(prefill_tokens=32, keep_draft=False, state="states")
     assert plans[0]["num_draft_tokens"] == plans[0]["batch_size"] == 1
     assert {k for _, k, rows in order if rows > 1} == {4}
+    levers = sv.Levers(prefill_tokens=17, keep_draft=False, state="states")  # these stay
+    assert sv.plan("1GB", PAIR, prompts, levers=levers).options["levers"] == levers
 
 
 def test_decoding_without_drafts_fills_the_budget_of_a_draft_with_rows() -> None:
@@ -163,12 +165,6 @@ def test_decoding_without_drafts_fills_the_budget_of_a_draft_with_rows() -> None
     assert most.weight_bytes == sum(p.nbytes for p in PAIR.target.parameters())
     least = sv.plan("1GB", PAIR, prompts, batch_size=1, max_new_tokens=6).least_bytes
     assert sv.plan(least, PAIR, prompts, **run).options["batch_size"] > 1
-
-
-def test_levers_that_are_set_stay() -> None:
-    levers = sv.Levers(prefill_tokens=17, keep_draft=False, state="states")
-    plan = sv.plan("1GB", PAIR, make_long_prompts(60), levers=levers)
-    assert plan.options["levers"] == levers
 
 
 def test_sizes() -> None:
