@@ -74,7 +74,7 @@ lowest: .venv-lowest/.installed ## a part of the tests with the oldest supported
 	.venv-lowest/bin/python -m pip check
 	.venv-lowest/bin/python -m pytest -o addopts=-ra -n 2 -m "not slow" $(LOWEST_TESTS)
 
-fuzz: $(READY) ## ten minutes and 100,000 damaged records: each is refused or can be read; atheris instead of seeds: FUZZ_ARGS=--atheris
+fuzz: $(READY) ## ten minutes and 100,000 damaged records: each is refused or can be read
 	PYTHONPATH=tests $(BIN)/python -m trace_fuzz --inputs 100000 --seconds 600 $(FUZZ_ARGS)
 
 planted: $(READY) ## plant known bugs, one at a time: the fast tests have to catch each; after thinning out tests

@@ -2,8 +2,6 @@
 
 import inspect
 import json
-import math
-from collections.abc import Callable, Iterator
 from dataclasses import fields
 
 import numpy as np
@@ -51,62 +49,37 @@ def test_a_good_call_does_run_a_forward(pair):
 
 BAD_PROMPTS = [
     ([], "prompts=[] is empty"),
-    ((), "prompts=[] is empty"),
     ("w1 w2", "prompts must be a list, got 'w1 w2'"),
-    (None, "prompts must be a list, got None"),
     ({"w1"}, "prompts must be a list, got {'w1'}"),
-    (np.array([[1, 2], [3, 4]]), "prompts must be a list, got array([[1, 2], [3, 4]])"),
     (torch.tensor([[1, 2]]), "prompts must be a list, got tensor([[1, 2]])"),
     ([""], "prompts[0]='' is empty"),
     (["w1", "  "], "prompts[1] must have at least one token, got '  '"),
     (["w1\ud800"], r"prompts[0] must be valid Unicode, got 'w1\ud800' with a lone surrogate"),
     ([[1], []], "prompts[1]=[] is empty"),
-    ([np.array([], dtype=int)], "prompts[0]=[] is empty"),
     ([7], "prompts[0] must be text or a list of token ids, got 7"),
-    ([None], "prompts[0] must be text or a list of token ids, got None"),
     ([b"w1"], "prompts[0] must be text or a list of token ids, got b'w1'"),
-    (
-        [np.array([[1, 2], [3, 4]])],
-        "prompts[0] must be text or a list of token ids, got array([[1, 2], [3, 4]])",
-    ),
     ([[1, 2.0]], "prompts[0][1] must be a token id, got 2.0"),
     ([[True]], "prompts[0][0] must be a token id, got True"),
-    ([np.array([True])], "prompts[0][0] must be a token id, got True"),
     ([["w1"]], "prompts[0][0] must be a token id, got 'w1'"),
-    ([["w1" * 99]], "prompts[0][0] must be a token id, got 'w1w1"),
-    ([[1], [-1]], "prompts[1][0] must be a token id from 0 to 96, got -1"),
     ([[1], [3, VOCABULARY]], "prompts[1][1] must be a token id from 0 to 96, got 97"),
-    ([[1], [3, np.int64(VOCABULARY)]], "prompts[1][1] must be a token id from 0 to 96, got 97"),
     (
         [[10**30]],
         "prompts[0][0] must be a token id from 0 to 96, got 1000000000000000000000000000000",
     ),
 ]
 COUNTS = ("num_draft_tokens", "batch_size", "max_new_tokens")
-BAD_COUNTS = [
-    ({name: value}, f"{name} must be an int >= 1, got {value!r}; ")
-    for name in COUNTS
-    for value in (0, -1, 1.5, "3", True, None, float("nan"))
-    if (name, value) != ("num_draft_tokens", "3")  # a str names a draft length
-]
 BAD_OPTIONS = [
-    *BAD_COUNTS,
+    *(({name: 0}, f"{name} must be an int >= 1, got 0; ") for name in COUNTS),
+    *(({name: 1.5}, f"{name} must be an int >= 1, got 1.5; ") for name in COUNTS),
     ({"max_new_tokens": []}, "max_new_tokens has 0 entries for 2 prompts"),
     ({"max_new_tokens": [4, 4, 4]}, "max_new_tokens has 3 entries for 2 prompts"),
     ({"max_new_tokens": [4, 0]}, "max_new_tokens[1] must be an int >= 1, got 0"),
     ({"max_new_tokens": (4, "4")}, "max_new_tokens[1] must be an int >= 1, got '4'"),
-    ({"max_new_tokens": {4: 4}}, "max_new_tokens must be an int >= 1, got {4: 4}"),
     ({"num_draft_tokens": "3"}, "num_draft_tokens must be an int >= 1 or 'auto', got '3'"),
-    ({"num_draft_tokens": [5]}, "num_draft_tokens must be an int >= 1, got [5]"),
     ({"seed": -1}, "seed must be an int >= 0, got -1"),
-    ({"seed": None}, "seed must be an int >= 0, got None"),
     (
         {"strategy": "eqspek"},
         "strategy='eqspek' is unknown; choose one of autoregressive, eqspec, exspec, inplace",
-    ),
-    (
-        {"strategy": np.zeros((2, 2))},
-        "strategy must be a name or a Strategy, got array([[0., 0.], [0., 0.]])",
     ),
     (
         {"strategy": sv.drafter("model")},
@@ -119,10 +92,6 @@ BAD_OPTIONS = [
     ),
     ({"drafter": 5}, "drafter must be a name or a Drafter, got 5"),
     ({"sampling": 0.7}, "sampling must be a SamplingParams or None, got 0.7"),
-    (
-        {"sampling": sv.SamplingParams},
-        "sampling must be a SamplingParams or None, got <class 'specviz.engine.sampling.Sampling",
-    ),
 ]
 
 
@@ -171,7 +140,7 @@ def test_numbers_of_numpy_are_recorded_as_pythons(pair):
     strategy = sv.strategy("exspec", window=np.int64(8), max_wait=np.int64(3), fallback="wait")
     faulty = sv.strategy("eqspec", break_invariant="kv", from_round=np.int64(1))
     selector = sv.selector("tetris", extra=np.int64(2))
-    numbers = {"batch_size": 2, "num_draft_tokens": 2, "max_new_tokens": 4, "num_threads": 1}
+    numbers = dict.fromkeys((*COUNTS, "seed", "num_threads"), 2)
     options = {name: np.int64(value) for name, value in numbers.items()}
     for how in ({"strategy": strategy}, {"strategy": faulty}, {"selector": selector}):
         meta = sv.generate(pair, [[1], [2, 3]], record=True, **options, **how).trace.meta
@@ -190,77 +159,26 @@ def test_generate_has_the_defaults_of_the_options():
             assert told in RareOptions.__doc__
 
 
-def wrong_values(
-    call: Callable[..., object], begins: str, values: tuple[object, ...]
-) -> Iterator[tuple[Callable[[], object], str]]:
-    """The call with each of the values, and how its error begins; {!r} in it is the value."""
-    for value in values:
-        yield (lambda value=value: call(value)), begins.format(value)
-
-
-def sampled(name: str) -> Callable[[object], object]:
-    return lambda value: sv.SamplingParams(**{"temperature": 1.0} | {name: value})
-
-
-def load_device(name: object) -> object:
-    return sv.load_pair(device=name)
-
-
-def load_dtype(name: object) -> object:
-    return sv.load_pair(dtype=name)
-
-
-def load_limited(limit: object) -> object:
-    return sv.load_prompts(limit=limit)
-
-
+# More wrong values of each stand in test_bad_values.
 MAKERS = [
-    *wrong_values(
-        sampled("temperature"),
-        "temperature must be a number from 1e-05 to 100000.0, got {!r}",
-        (0, -1, 1e-6, 1e6, math.inf, math.nan, "1", None, True),
-    ),
-    *wrong_values(sampled("top_k"), "top_k must be an int >= 1, got {!r}", (0, -1, 1.5, "3", True)),
-    *wrong_values(
-        sampled("top_p"),
-        "top_p must be a number above 0 and at most 1, got {!r}",
-        (0, 0.0, -0.1, 1.01, math.nan, "0.9", True),
-    ),
-    *wrong_values(
-        sampled("coupling"),
-        "coupling={!r} is unknown; choose one of rejection, gumbel",
-        ("Gumbel", "", None),
-    ),
-    *wrong_values(load_device, "device={!r} is ", ("tpu", "", 3, "cuda:99", "meta")),
-    *wrong_values(load_dtype, "dtype={!r} is unknown", ("int8", "auto", "", 32, [])),
-    *wrong_values(load_limited, "limit must be an int >= 1, got {!r}", (0, -1, 1.5, "3", True)),
-    (
-        lambda: sv.strategy("eqspek"),
-        "strategy='eqspek' is unknown; choose one of autoregressive, eqspec, exspec, inplace",
-    ),
+    (lambda: sv.SamplingParams(1e-6), "temperature must be a number from 1e-05 to 100000.0, got"),
+    (lambda: sv.SamplingParams(1e6), "temperature must be a number from 1e-05 to 100000.0, got"),
+    (lambda: sv.SamplingParams(1.0, top_k=0), "top_k must be an int >= 1, got 0"),
+    (lambda: sv.SamplingParams(1.0, top_p=1.01), "top_p must be a number above 0 and at most 1,"),
+    (lambda: sv.SamplingParams(1.0, coupling="Gumbel"), "coupling='Gumbel' is unknown; choose"),
+    (lambda: sv.load_pair(device="cuda:99"), "device='cuda:99' is "),
+    (lambda: sv.load_pair(device="meta"), "device='meta' is "),
+    (lambda: sv.load_pair(dtype="int8"), "dtype='int8' is unknown"),
+    (lambda: sv.load_prompts(limit=0), "limit must be an int >= 1, got 0"),
     (lambda: sv.strategy(["eqspec"]), "strategy=['eqspec'] is unknown"),
     (lambda: sv.strategy("inplace", valid=False), "strategy 'inplace' takes no option 'valid'"),
-    (
-        lambda: sv.drafter("lookahead"),
-        "drafter='lookahead' is unknown; choose one of clover, eagle3, lookup, medusa, "
-        "model, static_tree, synthetic, tree",
-    ),
     (lambda: sv.load_pair("a"), "draft=None with 'a' for the other"),
     (lambda: sv.load_pair(draft="a"), "target=None with 'a' for the other"),
     (lambda: sv.load_pair("", ""), "target must be a hub id or a folder, got ''"),
-    (lambda: sv.load_pair(1, 2), "target must be a hub id or a folder, got 1"),
     (lambda: sv.load_prompts("spec-bench"), "source='spec-bench' is unknown"),
     (
         lambda: sv.load_prompts(path="questions.jsonl"),
         "path and categories belong to source='spec_bench'",
-    ),
-    (
-        lambda: sv.load_prompts(categories=["math"]),
-        "path and categories belong to source='spec_bench'",
-    ),
-    (
-        lambda: sv.load_prompts("spec_bench", 3),
-        "path must be a str or a Path with source='spec_bench', got 3",
     ),
     (
         lambda: sv.load_prompts("spec_bench", __file__, categories="math"),
@@ -274,7 +192,7 @@ def test_what_cannot_be_made_or_loaded(call, begins):
     check_refusal(call, begins)
 
 
-def test_files_that_are_not_there(tmp_path):
+def test_models_that_are_not_there(tmp_path):
     """An empty folder, a missing one, and a path that needs no network to be seen as wrong."""
     for name in (tmp_path, str(tmp_path), str(tmp_path / "missing"), "./missing", "~/missing"):
         check_refusal(
@@ -282,35 +200,9 @@ def test_files_that_are_not_there(tmp_path):
             f"target={str(name)!r} is not a folder that holds a model",
             error=FileNotFoundError,
         )
-    for path in (tmp_path, tmp_path / "missing.jsonl"):
-        check_refusal(
-            lambda path=path: sv.load_prompts("spec_bench", path),
-            f"path={str(path)!r} is not a file",
-            error=FileNotFoundError,
-        )
 
 
 QUESTION = {"question_id": 1, "category": "writing", "turns": ["Say\u2028it\x0b.", "Again."]}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"{",
-        b"[]",
-        b'"text"',
-        b'{"category": "a"}',
-        b'{"category": "a", "turns": []}',
-        b'{"category": 1, "turns": ["x"]}',
-        b'{"category": "a", "turns": [3]}',
-        b'{"category": "a", "turns": "text"}',
-        b'{"category": "a", "turns": ["\xff"]}',
-    ],
-)
-def test_a_line_that_is_no_question_is_named(line, tmp_path):
-    path = tmp_path / "questions.jsonl"
-    path.write_bytes(json.dumps(QUESTION).encode() + b"\n\n" + line + b"\n")
-    check_refusal(lambda: sv.load_prompts("spec_bench", path), f"line 3 of {path} is not ")
 
 
 def test_questions_are_read_by_category(tmp_path):
@@ -367,14 +259,6 @@ def test_ids_may_come_in_any_sequence(as_prompt, pair, prompts):
     result = generate(pair, given, max_new_tokens=as_prompt([5, 6, 7, 8]))
     assert result.tokens == expected.tokens
     assert {type(token) for row in result.tokens for token in row} == {int}
-
-
-def test_numbers_may_be_numpys_own(pair, prompts):
-    plain, numpys = (
-        generate(pair, prompts, **{name: kind(3) for name in (*COUNTS, "seed")})
-        for kind in (int, np.int64)
-    )
-    assert numpys.tokens == plain.tokens
 
 
 @pytest.mark.sweep(4)

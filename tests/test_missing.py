@@ -3,12 +3,14 @@
 import math
 from dataclasses import fields, replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import make_pair
 from masking_decoder import PROMPTS, K, MaskingDecoder, writer
+from test_film import Lanes
 from tiny_run import TRACE
 
 import specviz as sv
@@ -17,6 +19,7 @@ from specviz.record.schema import MISSING
 from specviz.record.trace import Trace
 from specviz.views import charts
 from specviz.views.stepper.film import film
+from specviz.views.stepper.lanes import KINDS
 
 
 class Partial:
@@ -104,37 +107,27 @@ def test_every_view_opens_and_says_what_is_missing(name):
 
 def test_tokens_are_drawn_where_no_forward_was_logged():
     """The lanes of tokens hold the same tokens as those of the whole log, in other slots."""
-    whole, least = film(lacking(slip=0)), film(lacking("feeds", "choices", slip=0))
-    for number in range(4):
-        for phase in range(5):
-            for row in range(4):
-                shown = [_held(each, number, phase, row) for each in (whole, least)]
-                assert shown[0] == shown[1], (number, phase, row)
+    whole, least = (film(lacking(*dropped, slip=0)) for dropped in ((), ("feeds", "choices")))
+    lanes = Lanes(whole), Lanes(least)
+    for number, phase, row in product(range(4), range(5), range(4)):
+        stages = (told["rounds"][number]["stages"][phase] for told in (whole, least))
+        shown = [
+            held(each.cells(stage["tokens"][row]), phase)
+            for each, stage in zip(lanes, stages, strict=True)
+        ]
+        assert shown[0] == shown[1], (number, phase, row)
 
 
-def _held(told: dict[str, Any], number: int, phase: int, row: int) -> list[tuple[str, int, int]]:
+def held(cells: np.ndarray, phase: int) -> list[tuple[str, int, int]]:
     """(kind, index, token) of what a lane of tokens shows but stale K/V of earlier rounds."""
-    stage = told["rounds"][number]["stages"][phase]
     found = []
-    for slot, stop, code, index, _, request, tokens in _runs(told, stage["tokens"][row]):
-        kind = told["kinds"][code]
-        if kind in ("empty", "padding", "stale"):
-            continue
-        own = told["requests"][request]["tokens"]
-        for k in range(stop - slot):
-            token = tokens[k] if tokens else own[index + k]
-            # Without forwards, K/V of the pending token never comes.
-            name = "held" if kind == "pending" and phase == 2 else kind
-            found.append((name, index + k, token))
-    # Overwritten: the rejected draft's slot holds the target's own token in the one.
-    return sorted(each for each in found if each[0] not in ("rejected_now", "unreached_now"))
-
-
-def _runs(told: dict[str, Any], number: int) -> list[Any]:
-    lane = told["lanes"][number]
-    if lane and isinstance(lane[0], int):  # it begins as an earlier one
-        return _runs(told, lane[0])[: lane[1]] + lane[2:]
-    return lane
+    for code, index, _, _, token in cells.T.tolist():
+        # Without forwards, K/V of the pending token never comes.
+        kind = "held" if KINDS[code] == "pending" and phase == 2 else KINDS[code]
+        # Overwritten: the rejected draft's slot holds the target's own token in the one.
+        if kind not in ("empty", "padding", "stale", "rejected_now", "unreached_now"):
+            found.append((kind, index, token))
+    return sorted(found)
 
 
 def test_tables_have_nan_for_what_is_missing():
@@ -198,6 +191,9 @@ def test_moves_that_were_not_logged_leave_the_layout_open():
     assert not sv.check_invariants(trace)
     assert "Moves of K/V were not logged." in film(trace)["gaps"]["bytes"]
     assert metrics.rounds(trace)["realigned_bytes"].isna().all()
+    # A record that lacks nothing has no gaps.
+    assert "gaps" not in film(TRACE)
+    assert sv.check_invariants(TRACE).unchecked == []
 
 
 def test_deep_needs_all_that_a_forward_is_computed_from():
@@ -205,11 +201,6 @@ def test_deep_needs_all_that_a_forward_is_computed_from():
     problem = "deep=True feeds the record .* without position ids of the target model; leave deep"
     with pytest.raises(ValueError, match=problem):
         sv.check_invariants(trace, deep=True, pair=make_pair("llama"))
-
-
-def test_a_record_that_lacks_nothing_has_no_gaps():
-    assert "gaps" not in film(TRACE)
-    assert sv.check_invariants(TRACE).unchecked == []
 
 
 def test_the_names_of_what_is_missing_are_checked():

@@ -13,7 +13,7 @@ from test_memory import make_prompts as make_long_prompts
 
 import specviz as sv
 from specviz.costs.memory import memory, peak_bytes
-from specviz.generation.memory import parse_bytes, shape_of
+from specviz.generation.memory import shape_of
 
 PAIR = make_pair()
 WEIGHTS = sum(p.nbytes for model in (PAIR.target, PAIR.draft) for p in model.parameters())
@@ -153,6 +153,8 @@ def test_a_plan_lowers_no_more_than_it_must() -> None:
     assert plans[0]["levers"] == sv.Levers(prefill_tokens=32, keep_draft=False, state="states")
     assert plans[0]["num_draft_tokens"] == plans[0]["batch_size"] == 1
     assert {k for _, k, rows in order if rows > 1} == {4}
+    levers = sv.Levers(prefill_tokens=17, keep_draft=False, state="states")  # these stay
+    assert sv.plan("1GB", PAIR, prompts, levers=levers).options["levers"] == levers
 
 
 def test_decoding_without_drafts_fills_the_budget_of_a_draft_with_rows() -> None:
@@ -165,25 +167,11 @@ def test_decoding_without_drafts_fills_the_budget_of_a_draft_with_rows() -> None
     assert sv.plan(least, PAIR, prompts, **run).options["batch_size"] > 1
 
 
-def test_levers_that_are_set_stay() -> None:
-    levers = sv.Levers(prefill_tokens=17, keep_draft=False, state="states")
-    plan = sv.plan("1GB", PAIR, make_long_prompts(60), levers=levers)
-    assert plan.options["levers"] == levers
-
-
-@pytest.mark.parametrize(
-    ("size", "count"),
-    [(5, 5), ("5", 5), ("400MB", 400_000_000), ("1.5 GiB", 1_610_612_736), (" 2kB ", 2000)],
-)
-def test_sizes(size: object, count: int) -> None:
-    assert parse_bytes("budget", size) == count
-
-
-@pytest.mark.parametrize(
-    "size", [0, -1, "", "MB", "4 XB", "1e9", "-4MB", None, True, float("nan"), "9" * 40, [1]]
-)
-def test_what_is_no_size_is_refused(size: Any) -> None:
-    check_refusal(lambda: sv.plan(size, PAIR, [[1]]), "budget must be a size")
+def test_sizes() -> None:
+    for size, count in (("400MB", 4e8), ("1.5 GiB", 1.5 * 2**30), (" 90000kB ", 9e7), (10**8, 1e8)):
+        assert sv.plan(size, PAIR, [[1]]).budget_bytes == count
+    for wrong in (0, "", "MB", "4 XB", "1e9", "-4MB", None, True, float("nan"), "9" * 40, [1]):
+        check_refusal(lambda wrong=wrong: sv.plan(wrong, PAIR, [[1]]), "budget must be a size")
 
 
 @pytest.mark.parametrize(

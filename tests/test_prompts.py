@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,19 @@ BAD_LINES = [
     ("jsonl", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "is a chat"),
     ("text", b"gr\xfcn", "is not UTF-8; save the file"),
     ("spec_bench", "[" * 100_000, "is not JSON"),
-    ("spec_bench", {"category": "a", "turns": []}, "is not a SpecBench question"),
+    ("spec_bench", b'{"category": "a", "turns": ["\xff"]}', "is not UTF-8; save the file"),
+    *(
+        ("spec_bench", line, "is not a SpecBench question")
+        for line in (
+            "[]",
+            '"text"',
+            {"category": "a"},
+            {"category": "a", "turns": []},
+            {"category": 1, "turns": ["x"]},
+            {"category": "a", "turns": [3]},
+            {"category": "a", "turns": "text"},
+        )
+    ),
 ]
 
 
@@ -122,8 +135,10 @@ def test_the_error_names_a_line_without_a_prompt(source, line, reason, tmp_path)
 def test_a_file_without_a_prompt(source, tmp_path):
     path = write(tmp_path, "", " ")
     check_refusal(lambda: sv.load_prompts(source, path), f"path={str(path)!r} holds no prompt")
-    begins = f"path={str(tmp_path)!r} is not a file"
-    check_refusal(lambda: sv.load_prompts(source, tmp_path), begins, error=FileNotFoundError)
+    for other in (tmp_path, tmp_path / "missing.jsonl"):
+        begins = f"path={str(other)!r} is not a file"
+        call = partial(sv.load_prompts, source, other)
+        check_refusal(call, begins, error=FileNotFoundError)
     check_refusal(
         lambda: sv.load_prompts(source),
         f"path must be a str or a Path with source={source!r}, got None",

@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,13 +15,8 @@ from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 
 K, ROWS = 4, 4  # of `decoded`
-RUNS = [
-    (name, refill) for name in ("autoregressive", "eqspec", "inplace") for refill in (True, False)
-]
 each_run = pytest.mark.parametrize(
-    ("name", "refill"),
-    RUNS,
-    ids=[f"{name}-{'refill' if refill else 'static'}" for name, refill in RUNS],
+    ("name", "refill"), [*product(("autoregressive", "eqspec", "inplace"), (True, False))]
 )
 
 
@@ -57,9 +53,11 @@ def test_without_recording_no_forward_is_logged(name, refill, monkeypatch):
 
 
 @each_run
-def test_a_record_holds_what_was_decoded(name, refill):
-    """The rules say more: of what was fed, moved, drafted and how likely it was."""
-    trace, result = recorded(name, refill), run(name, refill)
+def test_a_record_holds_what_was_decoded(name, refill, tmp_path):
+    """Also when read again. The rules say more: of what was fed, moved, drafted and how likely."""
+    result = run(name, refill)
+    result.trace.save(tmp_path / "run")
+    trace = Trace.load(tmp_path / "run")
     assert sv.check_invariants(trace) == []
     assert [trace.output(i) for i in range(trace.num_requests)] == result.tokens
     assert [trace.prompt(i) for i in range(trace.num_requests)] == make_prompts()

@@ -227,17 +227,3 @@ def test_a_token_written_elsewhere_leaves_no_pending_slot():
     slots[here & (feeds["index"] == 6)] = 4
     trace = changed("feeds", slot=slots)
     assert picture(Replay(trace).frame(1, "verify").target)[1] == "PPAAddB"
-
-
-def test_a_rejected_draft_that_the_text_repeats_later_stays_stale():
-    """Its K/V was computed behind another token, although the id at that index is the same."""
-    trace, found = recorded("masking by column"), 0
-    for frame in Replay(trace).frames():
-        held = frame.target
-        for number, request in enumerate(frame.requests.tolist()):
-            text = trace.prompt(request) + trace.output(request)
-            for slot in np.flatnonzero(held.state[number] == STALE).tolist():
-                found += held.request[number, slot] == request and text[
-                    held.index[number, slot] : held.index[number, slot] + 1
-                ] == [held.token[number, slot]]
-    assert found > 0

@@ -1,5 +1,6 @@
 """The record: what it tells, how it is stored, and what is refused when it is made or read."""
 
+import gzip
 import json
 import re
 from dataclasses import replace
@@ -10,11 +11,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load as from_safetensors
 from safetensors.numpy import save as to_safetensors
-from tiny_run import META, OUTPUTS, PROMPTS, TRACE, blank, changed, fill
+from tiny_run import META, OUTPUTS, PROMPTS, TRACE, changed
 
 from specviz.record.replay import Replay
-from specviz.record.schema import ACCEPTED, BONUS, COLUMNS, PENDING, PROMPT, TraceError
-from specviz.record.trace import FORMAT_VERSION, Trace, flatten_requests
+from specviz.record.schema import ACCEPTED, BONUS, COLUMNS, PROMPT, TraceError
+from specviz.record.trace import FORMAT_VERSION, Trace
 from specviz.record.trees import DERIVED, same_values
 
 
@@ -30,14 +31,9 @@ def test_prompts_outputs_origins_and_texts():
     assert repr(TRACE) == "Trace(eqspec, 3 requests, 3 rounds)"
     with pytest.raises(IndexError, match="no request 3"):
         TRACE.prompt(3)
-
-
-def test_a_draft_kept_after_clipping_is_accepted_not_bonus():
-    rows = TRACE.rows
-    trace = changed(
-        "rows", accepted=np.where(rows["round"] == 1, 2, rows["accepted"]).astype(np.int32)
-    )
-    assert trace.origins(1)[-1] == ACCEPTED
+    # A draft that clipping has kept is accepted, too.
+    accepted = np.where(TRACE.rows["round"] == 1, 2, TRACE.rows["accepted"]).astype(np.int32)
+    assert changed("rows", accepted=accepted).origins(1)[-1] == ACCEPTED
 
 
 def test_a_saved_record_comes_back_byte_for_byte(tmp_path):
@@ -52,26 +48,6 @@ def test_a_saved_record_comes_back_byte_for_byte(tmp_path):
             assert same_values(values, getattr(TRACE, table)[name])
             assert values.dtype == column.dtype
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "b.safetensors"]
-
-
-def test_a_record_without_drafts_can_be_kept_and_replayed(tmp_path):
-    """Autoregressive decoding: K = 0, no draft model, one token a round."""
-    rows = blank("rows", 2, 0)
-    first, second = np.array([0, 1], np.int32), np.array([1, 2], np.int32)
-    rows |= {"round": first, "pending": first, "length": second, "pending_after": second}
-    rows |= {"gained": np.ones(2, np.int32)}
-    rounds = blank("rounds", 2) | {"batch": np.ones(2, np.int32), "slots": second}
-    names = (
-        "round phase step model row request token index position slot visible_start visible_stop"
-    )
-    feeds = fill("feeds", names, [(i, 2, 0, 0, 0, 0, 5 + i, i, i, i, 0, i + 1) for i in range(2)])
-    meta = META | {"num_draft_tokens": 0, "drafter": None, "draft": None}
-    nothing = [blank(table, 0) for table in ("holes", "moves", "pool")]
-    requests = flatten_requests([[5]], [[6, 7]], [2])
-    Trace(meta, requests, rounds, rows, feeds, *nothing).save(tmp_path / "ar")
-    loaded = Trace.load(tmp_path / "ar")
-    assert loaded.rows["draft_top_ids"].shape == (2, 0, 1)
-    assert Replay(loaded).frame(1, "accept").target.state.tolist() == [[PROMPT, BONUS, PENDING]]
 
 
 def test_a_record_is_read_only_and_apart_from_its_source():
@@ -95,15 +71,6 @@ def test_an_interrupted_save_leaves_the_old_file_and_no_other(tmp_path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         TRACE.save(path)
     assert [file.read_bytes() for file in tmp_path.iterdir()] == [before]
-
-
-def test_saving_into_a_missing_folder_says_so(tmp_path):
-    for path in (tmp_path / "missing" / "run.safetensors", tmp_path):
-        with pytest.raises(
-            OSError, match=r"cannot be written .*; choose a file in a folder that exists"
-        ):
-            TRACE.save(path)
-    assert list(tmp_path.iterdir()) == []
 
 
 with TemporaryDirectory() as folder:
@@ -131,7 +98,7 @@ def refuse(tmp_path, content: bytes, match: str):
 
 
 def test_loading_what_is_no_trace(tmp_path):
-    for content in (b"", b"garbage " * 100, WHOLE[:-1], WHOLE[:50]):
+    for content in (b"", b"garbage " * 100, gzip.compress(WHOLE)):
         refuse(tmp_path, content, "is not a safetensors file, or a damaged one")
     for content in (to_safetensors(TENSORS), to_safetensors(TENSORS, {"format": "pt"})):
         refuse(tmp_path, content, "is a safetensors file but not a trace")
@@ -144,12 +111,6 @@ def test_loading_another_format_version_names_both(tmp_path):
     for version in [FORMAT_VERSION + 1, 0, "1", 1.0, None, True, -1, 10**30, ["x"]]:
         match = re.escape(f"has format version {version!r}, but this release reads version 2; ")
         refuse(tmp_path, stored({"format_version": version}), match)
-
-
-def test_loading_from_a_path_that_is_no_file(tmp_path):
-    for name in ["missing.safetensors", "missing/run.safetensors", "nul\x00"]:
-        with pytest.raises(TraceError, match=r"cannot be read \(.*\); check the path"):
-            Trace.load(tmp_path / name)
 
 
 def test_loading_names_a_column_that_is_missing_or_of_a_wrong_kind(tmp_path):

@@ -7,6 +7,7 @@ with all other cells, in `test_film`.
 import json
 import re
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +17,6 @@ from tiny_run import TRACE
 
 from specviz.checks.fates import FATES, draft_fates
 from specviz.record.schema import PHASES
-from specviz.record.trace import Trace
 from specviz.views.stepper.batchwords import BATCH_WORDS
 from specviz.views.stepper.lanes import KINDS
 from specviz.views.stepper.sentences import MAX_LETTERS
@@ -26,17 +26,27 @@ VERIFY = PHASES.index("verify")
 selected = pytest.mark.parametrize("name", SELECTED)
 
 
-def rounds(trace: Trace, name: str) -> list[list[int]]:
-    """Return a column of the table `rows`, round by round."""
-    return [
-        trace.rows[name][trace.rows["round"] == number].tolist()
-        for number in range(trace.num_rounds)
-    ]
+class Told(NamedTuple):
+    """A phase of a round: its sentences, the phrases of its rows, and their columns of `rows`."""
+
+    text: str
+    words: list[str]
+    drafted: list[int]
+    verified: list[int]
+    accepted: list[int]
+    gained: list[int]
 
 
-def told(name: str, phase: str) -> list[tuple[str, list[str]]]:
-    """Return the sentences of a phase and the phrases of its rows, round by round."""
-    return [(text, words) for _, at, text, words in described(name) if at == phase]
+def told(name: str, phase: str) -> list[Told]:
+    """What is told of a phase, round by round."""
+    trace = recorded(name)
+    found = []
+    for number, at, text, words in described(name):
+        if at == phase:
+            here = trace.index.rows_of(number)
+            columns = (trace.rows[column][here].tolist() for column in Told._fields[2:])
+            found.append(Told(text, words, *columns))
+    return found
 
 
 # ---------------------------------------------------------------- the film
@@ -113,10 +123,8 @@ def test_sentences_about_a_selection_are_sentences(name):
 
 @selected
 def test_the_draft_says_how_many_are_to_be_verified(name):
-    trace = recorded(name)
     partial = 0
-    columns = zip(rounds(trace, "drafted"), rounds(trace, "verified"), strict=True)
-    for (text, words), (drafted, verified) in zip(told(name, "draft"), columns, strict=True):
+    for text, words, drafted, verified, _, _ in told(name, "draft"):
         if verified == drafted:
             assert "verified" not in " ".join([text, *words])
             continue
@@ -134,18 +142,13 @@ def test_the_draft_says_how_many_are_to_be_verified(name):
 
 @selected
 def test_the_capacity_is_told_with_what_it_is_spent_on(name):
-    trace = recorded(name)
     found = set()
-    verified = rounds(trace, "verified")
-    drafted = rounds(trace, "drafted")
     for phase in ("draft", "verify"):
-        for number, (text, _) in enumerate(told(name, phase)):
-            capacity = int(trace.rounds["capacity"][number])
-            shares = {
-                row: read for row, read in enumerate(verified[number]) if drafted[number][row] > 0
-            }
+        rounds = zip(told(name, phase), recorded(name).rounds["capacity"].tolist(), strict=True)
+        for (text, _, drafted, verified, _, _), capacity in rounds:
+            shares = {row: read for row, read in enumerate(verified) if drafted[row] > 0}
             used = sum(shares.values())
-            if verified[number] == drafted[number]:
+            if verified == drafted:
                 assert "capacity" not in text
                 continue
             plural = "" if capacity == 1 else "s"
@@ -168,13 +171,10 @@ def test_the_capacity_is_told_with_what_it_is_spent_on(name):
 
 @selected
 def test_the_verification_says_how_many_tokens_it_really_reads(name):
-    trace = recorded(name)
-    feeds = trace.feeds
+    feeds = recorded(name).feeds
     partial = 0
-    for number, (text, words) in enumerate(told(name, "verify")):
+    for number, (text, words, drafted, verified, _, _) in enumerate(told(name, "verify")):
         fed = (feeds["round"] == number) & (feeds["phase"] == VERIFY) & (feeds["model"] == 0)
-        here = trace.rows["round"] == number
-        verified, drafted = (trace.rows[name][here].tolist() for name in ("verified", "drafted"))
         if verified == drafted:
             assert "in all" not in text
             continue
@@ -204,12 +204,8 @@ def test_slots_behind_a_row_s_verified_drafts_are_unused(name):
 
 @selected
 def test_the_acceptance_counts_verified_drafts(name):
-    trace = recorded(name)
     seen = set()
-    for number, (text, words) in enumerate(told(name, "accept")):
-        here = trace.rows["round"] == number
-        names = ("drafted", "verified", "accepted", "gained")
-        table = [trace.rows[name][here].tolist() for name in names]
+    for text, words, *table in told(name, "accept"):
         working = [row for row in zip(*table, strict=True) if row[3]]
         if all(verified == drafted for drafted, verified, *_ in working):
             assert "verified draft" not in text

@@ -1,19 +1,15 @@
 """Damaged and hostile records for the fuzz tests and `make fuzz`.
 
 `damaged(pick)` returns a file with one to four faults in bytes, header, meta data or columns.
-`pick(low, high)` chooses a whole number, both ends included, so the same mutators run from a seed
-and from atheris. The lowest number is the harmless choice, which atheris makes
-where its bytes end. `attempt` loads the file and gives the record to every reader; only ValueError
-may be raised. As a command, from the folder tests/:
+`pick(low, high)` chooses a whole number, both ends included. `attempt` loads the file and gives the
+record to every reader; only ValueError may be raised. As a command, from the folder tests/:
 
     python trace_fuzz.py --inputs 100000 --seconds 600  # seeds, until both limits are reached
-    python trace_fuzz.py --atheris --inputs 100000      # guided by coverage, needs atheris
 """
 
 import argparse
 import json
 import os
-import resource
 import signal
 import struct
 import sys
@@ -25,14 +21,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from random import Random
-from types import FunctionType
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 from safetensors import safe_open
@@ -60,13 +52,6 @@ SECONDS = 20
 # number of bytes. docs/reliability.md states these limits.
 LOAD_FACTOR, LOAD_BYTES = 64, 2**20
 READ_FACTOR, READ_BYTES = 1000, 2**28
-# In the ratio of memory to file size, smaller files count as this many bytes, because the text of
-# an error takes more than such a file.
-SMALL = 4096
-ATHERIS = (
-    "pip install atheris where there is a wheel (Linux on x86-64, Python 3.11 to 3.14), "
-    "or leave the option out"
-)
 NUMBERS = (
     0, 1, -1, 2, 3, 5, 7, 100, 255, 256, 2**16, 2**20, 2**31 - 1, -(2**31), 2**31, 2**32, 2**53,
     2**62, -(2**63),
@@ -290,11 +275,8 @@ def attempt(path: Path, readers: Sequence[Callable[[Trace], None]] = ()) -> str:
     return "read"
 
 
-def loading_takes(path: Path) -> int:
-    """Return the most bytes that numpy and Python hold at any time while the file is loaded.
-
-    Assert that they are within the limits. The file may also be refused.
-    """
+def check_loading(path: Path) -> None:
+    """Loading a file, which may also be refused, takes no more memory than the limits say."""
     tracemalloc.start()
     try:
         Trace.load(path)
@@ -305,7 +287,6 @@ def loading_takes(path: Path) -> int:
         tracemalloc.stop()
     size = path.stat().st_size
     assert most <= LOAD_FACTOR * size + LOAD_BYTES, f"loading {size} bytes takes {most}"
-    return most
 
 
 def walk(trace: Trace):
@@ -387,151 +368,44 @@ def limited() -> Iterator[None]:
             signal.signal(kind, handler)
 
 
-@dataclass
-class Found:
-    """What became of the inputs, and the seeds of two of them.
-
-    One is the slowest. The other is, of every tenth input, the one whose loading took the most
-    memory for its size.
-    """
-
-    became: Counter[str] = field(default_factory=Counter)
-    slowest: tuple[float, int] = (0.0, -1)  # seconds of a CPU, seed
-    largest: tuple[float, int] = (0.0, -1)  # bytes allocated for each byte of the file, seed
-
-    def __str__(self) -> str:
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
-            1024 if sys.platform == "linux" else 2**20
-        )
-        return (
-            f"{dict(self.became)}; the slowest took {self.slowest[0]:.1f} s "
-            f"(seed {self.slowest[1]}), loading at most {self.largest[0]:.1f} bytes for each "
-            f"of the file (seed {self.largest[1]}), this process {most:.0f} MB"
-        )
-
-
-def run_seeds(first: int, inputs: int, seconds: float, folder: Path) -> Found:
+def run_seeds(first: int, inputs: int, seconds: float, folder: Path) -> Counter[str]:
     """Run seeds from `first` on, until both limits are reached, or until Ctrl-C.
 
-    Write the seed of a failing input to stderr and raise its error.
+    Return what became of the inputs. Write the seed of a failing one to stderr and raise its error.
     """
-    found = Found()
+    became: Counter[str] = Counter()
     begun, seed, path = time.monotonic(), first, folder / "input.safetensors"
     while seed - first < inputs or time.monotonic() - begun < seconds:
-        at = time.process_time()
-        takes = 0.0
         try:
             with limited():
                 path.write_bytes(damaged(Random(seed).randint))
                 if seed % 10 == 5:
-                    takes = loading_takes(path) / max(path.stat().st_size, SMALL)
-                found.became[attempt(path, readers_for(seed))] += 1
+                    check_loading(path)
+                became[attempt(path, readers_for(seed))] += 1
         except KeyboardInterrupt:
             break
         except BaseException:
             sys.stderr.write(f"seed {seed}\n")
             raise
-        found.slowest = max(found.slowest, (time.process_time() - at, seed))
-        found.largest = max(found.largest, (takes, seed))
         seed += 1
-    return found
-
-
-def run_atheris(inputs: int, folder: Path) -> int:
-    """Let atheris choose inputs by the code that they reach; return its exit status.
-
-    The status is 0 without a finding. atheris ends the process that it runs in, so it runs in a
-    child process. Raises ImportError without atheris.
-    """
-    import atheris
-
-    child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    path, corpus = folder / "input.safetensors", folder / "corpus"
-    corpus.mkdir()
-    for seed in range(64):
-        (corpus / str(seed)).write_bytes(Random(seed).randbytes(400))
-
-    def one(data: bytes):
-        path.write_bytes(damaged(atheris.FuzzedDataProvider(data).ConsumeIntInRange))
-        try:
-            attempt(path, readers_for(crc32(data)))
-        except BaseException:
-            sys.stderr.write(f"kept as {path.rename('found.safetensors').absolute()}\n")
-            raise
-
-    for function in reached():
-        atheris.instrument_func(function)
-    limits = (
-        f"-runs={inputs}",
-        f"-timeout={SECONDS}",
-        "-rss_limit_mb=2000",
-        "-max_len=512",
-        "-len_control=0",
-    )
-    atheris.Setup([sys.argv[0], *limits, f"-artifact_prefix={folder}/", str(corpus)], one)
-    atheris.Fuzz()
-    return 0
-
-
-def reached() -> list[FunctionType]:
-    """What of specviz works on a record: functions and methods of these modules."""
-    names = (
-        "record.trace record.schema record.check record.index record.replay metrics "
-        "checks.check checks.invariants checks.forwards views.stepper.film"
-    )
-    found = []
-    for name in names.split():
-        module = import_module(f"specviz.{name}")
-        classes = [
-            each
-            for each in vars(module).values()
-            if isinstance(each, type) and each.__module__ == module.__name__
-        ]
-        for value in [value for place in (module, *classes) for value in vars(place).values()]:
-            plain = value
-            for inner in ("__func__", "fget", "func"):  # of class methods and kinds of properties
-                plain = getattr(plain, inner, plain)
-            if isinstance(plain, FunctionType) and plain.__code__.co_filename == module.__file__:
-                found.append(plain)
-    return found
+    return became
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--inputs", type=int, default=100_000)
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=600,
-        help="without --atheris, which stops after so many inputs",
-    )
-    parser.add_argument(
-        "--first",
-        type=int,
-        default=int.from_bytes(os.urandom(6)),
-        help="first seed; without it another one each time",
-    )
-    parser.add_argument(
-        "--atheris", action="store_true", help="inputs guided by the code that they reach"
-    )
+    parser.add_argument("--seconds", type=float, default=600)
+    said = "first seed; without it another one each time"
+    parser.add_argument("--first", type=int, default=int.from_bytes(os.urandom(6)), help=said)
     options = parser.parse_args(arguments)
     warnings.simplefilter("error")
+    begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         check_intact(Path(folder))
-        if options.atheris:
-            try:
-                return run_atheris(options.inputs, Path(folder))
-            except ImportError as error:
-                sys.stderr.write(f"--atheris needs atheris ({error}); {ATHERIS}\n")
-                return 2
-        begun = time.monotonic()
-        found = run_seeds(options.first, options.inputs, options.seconds, Path(folder))
-        took = time.monotonic() - begun
-        sys.stdout.write(
-            f"{found.became.total():,} inputs from seed {options.first} in {took:.0f} s: {found}\n"
-        )
+        became = run_seeds(options.first, options.inputs, options.seconds, Path(folder))
+    took = time.monotonic() - begun
+    counts = f"{became.total():,} inputs from seed {options.first} in {took:.0f} s"
+    sys.stdout.write(f"{counts}: {dict(became)}\n")
     return 0
 
 

@@ -19,7 +19,7 @@ from specviz.generation.collect import Collected
 from specviz.generation.memory import Plan
 from specviz.generation.result import Result
 from specviz.record.replay import head_of
-from specviz.record.schema import MODELS, Table
+from specviz.record.schema import MODELS
 from specviz.record.trace import Trace
 
 
@@ -48,23 +48,21 @@ def make_result(
     if not collected.recorder.keeps:
         return result
     tables = collected.recorder.tables(result.prompts, result.budgets)
-    texts = _token_texts(run.pair, tables)
-    return replace(result, trace=Trace(result.meta | {"token_texts": texts}, **tables))
-
-
-def _token_texts(pair: Pair, tables: Mapping[str, Table]) -> dict[str, str]:
-    """Return the text of every token that a view may show, by its id as a string (for JSON)."""
-    if pair.tokenizer is None:
-        return {}
-    columns = [tables["requests"][name] for name in ("prompt_tokens", "output_tokens")]
-    columns += [tables["rows"][name] for name in ("drafts", "target_top_ids", "draft_top_ids")]
-    ids = np.unique(np.concatenate([column.ravel() for column in columns]))
-    return {str(token): pair.tokenizer.decode([token]) for token in ids.tolist() if token >= 0}
+    meta = result.meta
+    tokenizer = run.pair.tokenizer
+    if tokenizer is not None:  # the text of every token that a view may show, by id as JSON has it
+        columns = [tables["requests"][name] for name in ("prompt_tokens", "output_tokens")]
+        columns += [tables["rows"][name] for name in ("drafts", "target_top_ids", "draft_top_ids")]
+        ids = np.unique(np.concatenate([column.ravel() for column in columns])).tolist()
+        texts = {str(token): tokenizer.decode([token]) for token in ids if token >= 0}
+        meta = meta | {"token_texts": texts}
+    return replace(result, trace=Trace(meta, **tables))
 
 
 def header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
     """Return a trace's header: what was run, with what, on what, and when."""
     pair = run.pair
+    device = pair.device
     sampling = run.options.sampling
     kv_bytes = {name: caches[name].bytes_per_slot if name in caches else 0 for name in MODELS}
     drafter = {
@@ -87,7 +85,7 @@ def header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "num_draft_tokens_chosen": run.draft_length.name,
         "keep_draft": run.state.keep_draft,
         "batch_size": run.batch_size,
-        "device": _device_name(pair.device),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
         "dtype": str(pair.target.dtype).removeprefix("torch."),
         "versions": dict(_versions()),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -109,10 +107,6 @@ def header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
 def _versions() -> Mapping[str, str]:
     versions = {name: version(name) for name in ("specviz", "torch", "transformers")}
     return versions | {"python": platform.python_version()}
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 
 def draft_name(pair: Pair, meta: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ import torch
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter
 from specviz.engine.models.pair import Pair
-from specviz.engine.options import Options, check_known
+from specviz.engine.options import LANES, Options, check_known
 from specviz.engine.requests import Prompt
 from specviz.engine.run import Run, make_run
 from specviz.engine.sampling import SamplingParams
@@ -18,7 +18,7 @@ from specviz.engine.selectors import Selector
 from specviz.engine.strategies import Strategy
 from specviz.generation.assemble import make_result
 from specviz.generation.collect import Collected, collect
-from specviz.generation.lanes import run_lanes, with_own_threads
+from specviz.generation.lanes import run_lanes
 from specviz.generation.memory import check_memory, plan_run
 from specviz.generation.result import Result
 from specviz.util.levers import Levers
@@ -160,8 +160,9 @@ def generate(
             )
         planned = plan_run("memory_budget", budget, pair, prompts, options)
         options = replace(options, **planned.options)
-    if options.lanes > 1:
-        options = with_own_threads(options)
+    if options.lanes > 1 and options.num_threads is None and not options.deterministic:
+        # With another number, sums are rounded otherwise, which `deterministic` rules out.
+        options = replace(options, num_threads=max(1, torch.get_num_threads() // LANES))
     run = _make_checked_run(pair, prompts, options, record)
     partial = on_interrupt == "partial"
     if options.lanes > 1:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 from specviz.engine.events import Event
 from specviz.engine.kv.attention import attending
 from specviz.engine.lanes import Lane, Turn, Workers, alternate, can_overlap, make_lanes, take_turns
-from specviz.engine.options import LANES, Options
+from specviz.engine.options import LANES
 from specviz.engine.run import Run
 from specviz.engine.threads import computing_with
 from specviz.generation.assemble import decode_texts, header, make_result
@@ -35,14 +34,6 @@ class LaneCollected(Collected):
 
     def status(self, index: int, tokens: list[int]) -> str:
         return super().status(index, tokens) if index in self.lane.entered else ELSEWHERE
-
-
-def with_own_threads(options: Options) -> Options:
-    """Return the options of a run in lanes, with the CPU threads of each lane."""
-    # With another number, sums are rounded otherwise, which `deterministic` rules out.
-    if options.num_threads is not None or options.deterministic:
-        return options
-    return replace(options, num_threads=max(1, torch.get_num_threads() // LANES))
 
 
 def run_lanes(

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from specviz.record.check import CELLS_PER_FEED, FREE_CELLS
+from specviz.record.index import RecordIndex
 from specviz.record.schema import COLUMNS, MODELS, PHASES, Array, Table, TraceError
 from specviz.record.trace import flatten_requests
 from specviz.record.trees import DERIVED, nodes
@@ -124,26 +125,21 @@ class Builder:
         found: Table = {"round": np.repeat(np.arange(len(sizes)), sizes)}
         for name in names:
             parts = [ended.rows.get(name) for ended in self.rounds]
-            if any(part is not None for part in parts):
-                found[name] = self._joined(name, parts, sizes)
-        return found
-
-    def _joined(self, name: str, parts: Sequence[Array | None], sizes: Sequence[int]) -> Array:
-        form = COLUMNS["rows"][name]
-        # Of rounds with different numbers of candidates, those that all of them have.
-        counts = [part.shape[2] for part in parts if part is not None and part.ndim == 3]
-        widths = {"K": self._k, "K+1": self._k + 1}
-        least = min(filter(None, counts), default=0)
-        shape = [widths.get(letter, least) for letter in form.shape[1:]]
-        is_float = form.dtype == "float32"
-        found = np.full((sum(sizes), *shape), np.nan if is_float else -1)
-        found = found.astype(np.float32 if is_float else np.int64)
-        first = 0
-        for part, size in zip(parts, sizes, strict=True):
-            if part is not None:
-                cut = part[(slice(None), *map(slice, shape))]
-                found[(slice(first, first + size), *map(slice, cut.shape[1:]))] = cut
-            first += size
+            if all(part is None for part in parts):
+                continue
+            form = COLUMNS["rows"][name]
+            # Of rounds with different numbers of candidates, those that all of them have.
+            counts = [part.shape[2] for part in parts if part is not None and part.ndim == 3]
+            widths = {"K": self._k, "K+1": self._k + 1}
+            least = min(filter(None, counts), default=0)
+            shape = [widths.get(letter, least) for letter in form.shape[1:]]
+            fill, dtype = (np.nan, np.float32) if form.dtype == "float32" else (-1, np.int64)
+            found[name] = np.full((sum(sizes), *shape), fill, dtype)
+            for part, first in zip(parts, np.cumsum([0, *sizes]), strict=False):
+                if part is not None:
+                    cut = part[(slice(None), *map(slice, shape))]
+                    place = (slice(first, first + len(cut)), *map(slice, cut.shape[1:]))
+                    found[name][place] = cut
         return found
 
     def tables(self, eos_token_ids: Sequence[int] = ()) -> dict[str, Table]:
@@ -163,21 +159,35 @@ class Builder:
         feds = [fed for fed in self._feds if fed.place.round < count]
         moves = [move for move in self._moves if move[0].round < count]
         rows = self.rows(COLUMNS["rows"])
-        feeds = _feed_columns(feds)
+        feeds, holes = _feed_columns(feds)
         if count:
             self._fill_rows(rows, eos_token_ids)
             _fill_layout(rows, feeds, moves)
-        facts = self.facts(_slots(count, rows, feeds))
+        facts = self.facts(_slots(count, rows, feeds))  # before what no forward says is filled in
         if feeds["row"].size:
             _fill_feeds(feeds, rows)
+        places = np.array([place for place, _ in moves], np.int64).reshape(-1, len(Place._fields))
+        places = np.repeat(places, [len(blocks) for _, blocks in moves], axis=0)
+        blocks = np.concatenate([np.zeros((0, len(BLOCK)), np.int64), *(each for _, each in moves)])
+        moved = np.concatenate([places, blocks], axis=1).T
+        outputs: list[list[int]] = [[] for _ in self.prompts]
+        if count:
+            for request, tokens in zip(rows["request"].tolist(), rows["emitted"], strict=True):
+                outputs[request] += tokens[tokens >= 0].tolist()
+        budgets = [NO_BUDGET if budget is None else budget for budget in self.budgets]
+        pools = {number: ended.pool for number, ended in enumerate(self.rounds) if ended.pool}
+        sizes = [each["row"].size for each in pools.values()]
+        pool: Table = {"round": np.repeat(np.array(list(pools), np.int64), sizes)}
+        for name in next(iter(pools.values()), {}):
+            pool[name] = np.concatenate([each[name] for each in pools.values()])
         tables = {
-            "requests": self._requests(rows),
+            "requests": flatten_requests(self.prompts, outputs, budgets),
             "rounds": facts,
             "rows": rows,
             "feeds": feeds,
-            "holes": _hole_columns(feds),
-            "moves": _move_columns(moves),
-            "pool": self._pool(),
+            "holes": holes,
+            "moves": dict(zip((*Place._fields, *BLOCK), moved, strict=True)),
+            "pool": pool,
         }
         return {name: self.typed(name, columns) for name, columns in tables.items()}
 
@@ -229,14 +239,6 @@ class Builder:
             own = rows.get(f"{model}_logprob", np.full(rows["drafts"].shape, np.nan))
             rows[f"{model}_logprob"] = np.where(np.isnan(own), _among(rows, model), own)
 
-    def _requests(self, rows: Table) -> Table:
-        outputs: list[list[int]] = [[] for _ in self.prompts]
-        if self.rounds:
-            for request, tokens in zip(rows["request"].tolist(), rows["emitted"], strict=True):
-                outputs[request] += tokens[tokens >= 0].tolist()
-        budgets = [NO_BUDGET if budget is None else budget for budget in self.budgets]
-        return flatten_requests(self.prompts, outputs, budgets)
-
     def facts(self, slots: Array | None = None) -> dict[str, Any]:
         """Return the columns of `rounds`; `slots` (rounds,) where no round says its own."""
         facts = [ended.facts for ended in self.rounds]
@@ -251,14 +253,6 @@ class Builder:
         for name in ("capacity", "decision"):
             if facts and all(name in each for each in facts):
                 found[name] = [each[name] for each in facts]
-        return found
-
-    def _pool(self) -> Table:
-        pools = {number: ended.pool for number, ended in enumerate(self.rounds) if ended.pool}
-        sizes = [pool["row"].size for pool in pools.values()]
-        found: Table = {"round": np.repeat(np.array(list(pools), np.int64), sizes)}
-        for name in next(iter(pools.values()), {}):
-            found[name] = np.concatenate([pool[name] for pool in pools.values()])
         return found
 
     def missing(self, drafter: str | None) -> set[str]:
@@ -329,8 +323,8 @@ def _among(rows: Table, model: str) -> Array:
     return np.where(is_draft.any(axis=2), found, np.nan)
 
 
-def _feed_columns(feds: Sequence[Fed]) -> Table:
-    """Return the columns of `feeds`, -1 for what is not known."""
+def _feed_columns(feds: Sequence[Fed]) -> tuple[Table, Table]:
+    """Return the columns of `feeds`, -1 for what is not known, and those of `holes`."""
     places = np.array([fed.place for fed in feds], np.int64).reshape(-1, len(Place._fields))
     sizes = [fed.columns["row"].size for fed in feds]
     found = dict(zip(Place._fields, np.repeat(places, sizes, axis=0).T, strict=True))
@@ -339,24 +333,10 @@ def _feed_columns(feds: Sequence[Fed]) -> Table:
         known = zip(parts, sizes, strict=True)
         filled = [np.full(size, -1) if part is None else part for part, size in known]
         found[name] = np.concatenate([np.zeros(0, np.int64), *filled])
-    return found
-
-
-def _hole_columns(feds: Sequence[Fed]) -> Table:
-    found = [NO_HOLES]
-    fed_before = 0
-    for fed in feds:
-        found.append(fed.holes + np.array([fed_before, 0, 0]))
-        fed_before += fed.columns["row"].size
-    return dict(zip(("feed", "start", "stop"), np.concatenate(found).T, strict=True))
-
-
-def _move_columns(moves: Sequence[tuple[Place, Array]]) -> Table:
-    places = np.array([place for place, _ in moves], np.int64).reshape(-1, len(Place._fields))
-    places = np.repeat(places, [len(blocks) for _, blocks in moves], axis=0)
-    blocks = np.concatenate([np.zeros((0, len(BLOCK)), np.int64), *(each for _, each in moves)])
-    columns = np.concatenate([places, blocks], axis=1).T
-    return dict(zip((*Place._fields, *BLOCK), columns, strict=True))
+    holes = [NO_HOLES]
+    for fed, first in zip(feds, np.cumsum([0, *sizes]), strict=False):
+        holes.append(fed.holes + np.array([first, 0, 0]))
+    return found, dict(zip(("feed", "start", "stop"), np.concatenate(holes).T, strict=True))
 
 
 def _fill_feeds(feeds: Table, rows: Table) -> None:
@@ -370,12 +350,10 @@ def _fill_feeds(feeds: Table, rows: Table) -> None:
         feeds["node"] = np.where(feeds["node"] < 0, computed, feeds["node"])
     # Queries of which nothing is known see from their row's start to themselves.
     unknown = np.flatnonzero(feeds["visible_start"] < 0)
-    keys = rows["round"] << 32 | rows["request"]
-    order = np.argsort(keys)
-    wanted = feeds["round"][unknown] << 32 | feeds["request"][unknown]
-    at = order[np.minimum(np.searchsorted(keys[order], wanted), keys.size - 1)]
+    index = RecordIndex({"rows": rows, "feeds": feeds, "holes": {}})
+    at = index.find_requests(feeds["round"][unknown], feeds["request"][unknown])
     slot = feeds["slot"][unknown]
-    start = np.where(keys[at] == wanted, rows["start"][at], slot - feeds["index"][unknown])
+    start = np.where(at >= 0, rows["start"][at], slot - feeds["index"][unknown])
     feeds["visible_start"][unknown] = np.clip(start, 0, slot)
     feeds["visible_stop"][unknown] = slot + 1
 

@@ -89,9 +89,8 @@ def validated(
     _require(_rules_of_ranges(checked, K, len(plain["decisions"])))
     for name, derived in chain_columns(checked, K).items():
         checked[name] = _read_only(name, derived | checked[name])
-    _require(_rules_of_rows(checked))
+    _require(_rules_of_rows(checked, has_times="times" not in missing_in(plain)))
     _require(_rules_of_feeds(checked, K))
-    _require(_rules_of_floats(checked, has_times="times" not in missing_in(plain)))
     _require(_rules_of_extent(checked, K))
     return plain, checked
 
@@ -226,7 +225,7 @@ def _rules_of_ranges(tables: dict[str, Table], num_draft_tokens: int, num_decisi
             yield fits, f"{table}.{column} holds values outside {least}..{last}"
 
 
-def _rules_of_rows(tables: dict[str, Table]) -> _Rules:
+def _rules_of_rows(tables: dict[str, Table], *, has_times: bool) -> _Rules:
     rounds, rows, requests = (tables[name] for name in ("rounds", "rows", "requests"))
     key = rows["round"].astype(np.int64) << 32 | rows["row"]
     is_sorted = (np.diff(key) > 0).all()
@@ -247,6 +246,13 @@ def _rules_of_rows(tables: dict[str, Table]) -> _Rules:
     yield (rows["length"] >= prompt).all(), "rows.length is shorter than the request's prompt"
     fits = (rows["length"].astype(np.int64) + rows["gained"] <= prompt + output).all()
     yield fits, "rows.length and rows.gained run past the request's output"
+    for phase in PHASES:
+        ms = tables["rounds"][f"{phase}_ms"]
+        fits = (np.isfinite(ms) & (ms >= 0)) | (np.isnan(ms) & (not has_times))
+        yield fits.all(), f"rounds.{phase}_ms must hold finite times >= 0"
+    for name, values in tables["rows"].items():
+        fits = "logprob" not in name or not (values > MAX_LOGPROB).any()
+        yield fits, f"rows.{name} holds probabilities above 1"
 
 
 def _rules_of_feeds(tables: dict[str, Table], num_draft_tokens: int) -> _Rules:
@@ -263,16 +269,6 @@ def _rules_of_feeds(tables: dict[str, Table], num_draft_tokens: int) -> _Rules:
     # A draft model may have read drafts that were not proposed in the end: they come behind.
     fits = (feeds["node"] <= num_draft_tokens) | (feeds["model"] == MODELS.index("draft"))
     yield fits.all(), f"feeds.node holds values outside 0..{num_draft_tokens}"
-
-
-def _rules_of_floats(tables: dict[str, Table], *, has_times: bool) -> _Rules:
-    for phase in PHASES:
-        ms = tables["rounds"][f"{phase}_ms"]
-        fits: Any = (np.isfinite(ms) & (ms >= 0)) | (np.isnan(ms) & (not has_times))
-        yield fits.all(), f"rounds.{phase}_ms must hold finite times >= 0"
-    for name, values in tables["rows"].items():
-        fits = "logprob" not in name or not (values > MAX_LOGPROB).any()
-        yield fits, f"rows.{name} holds probabilities above 1"
 
 
 def _rules_of_extent(tables: dict[str, Table], num_draft_tokens: int) -> _Rules:

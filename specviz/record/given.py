@@ -13,7 +13,7 @@ import numpy as np
 
 from specviz.record.builder import NO_BUDGET, NO_HOLES, Seen, ranges_of
 from specviz.record.check import MAX_LOGPROB, MAX_WIDTH
-from specviz.record.schema import MISSING, MODELS, PHASES, Array
+from specviz.record.schema import MODELS, PHASES, Array
 from specviz.util.validate import (
     is_count,
     is_finite,
@@ -22,7 +22,6 @@ from specviz.util.validate import (
     require_choice,
     require_int,
     require_mapping,
-    require_names,
     require_str,
     require_text,
     short,
@@ -101,6 +100,11 @@ class RoundEnd:
     ms: Mapping[str, float] | None = None
 
 
+def wrong(name: str, wanted: str, value: object, remedy: str) -> ValueError:
+    """Return the error of an argument: what it must be, its value and the remedy."""
+    return ValueError(f"{name} must {wanted}, got {short(value)}; {remedy}")
+
+
 def plain(value: object) -> Any:
     """Return `value` with all tensors in it as numpy arrays, on whatever device they are."""
     if hasattr(value, "detach"):  # a tensor of torch, which this room does not import
@@ -123,9 +127,7 @@ def array(name: str, value: object, what: str, kinds: str = "iu") -> Array:
     if found.size == 0 and found.dtype.kind == "f":
         found = found.astype(np.int64)  # numpy's dtype of an empty list
     if found.dtype.kind not in kinds:
-        raise ValueError(
-            f"{name} must be {what}, got {short(value)}; pass a list, a numpy array or a tensor"
-        )
+        raise wrong(name, f"be {what}", value, "pass a list, a numpy array or a tensor")
     return found
 
 
@@ -176,10 +178,8 @@ def _logprobs(name: str, value: object, shown: object) -> Array:
     except (ValueError, TypeError, OverflowError):
         found = np.array(np.inf)
     if (found > MAX_LOGPROB).any():
-        raise ValueError(
-            f"{name} must hold log-probabilities <= 0, got {short(shown)}; "
-            "pass the logarithms of softmax outputs"
-        )
+        remedy = "pass the logarithms of softmax outputs"
+        raise wrong(name, "hold log-probabilities <= 0", shown, remedy)
     return found
 
 
@@ -192,15 +192,15 @@ def lists(name: str, value: object, rows: int, width: int, fill: float, most: in
     given = plain(value)
     is_float = isinstance(fill, float)
     what = f"{rows} lists of up to {width} {'numbers' if is_float else 'ints'}"
-    problem = f"{name} must be {what}, got {short(value)}; pass one list for each row"
+    problem = wrong(name, f"be {what}", value, "pass one list for each row")
     if not isinstance(given, (*_LISTS, np.ndarray)) or len(given) != rows:
-        raise ValueError(problem)
+        raise problem
     found = []
     for i, each in enumerate(given):
         place = f"{name}[{i}]"
         row = _logprobs(place, each, each) if is_float else array(place, each, f"one of {what}")
         if row.ndim != 1 or (row[width:] != fill).any():
-            raise ValueError(problem)
+            raise problem
         found.append(row[:width])
     padded = np.full((rows, max((row.size for row in found), default=0)), fill)
     for i, row in enumerate(found):
@@ -211,16 +211,16 @@ def lists(name: str, value: object, rows: int, width: int, fill: float, most: in
 def _candidates(name: str, value: Any, shape: tuple[int, int], most: int) -> tuple[Array, Array]:
     """Return ids and log-probabilities of leading candidates, (b, w, k) with w up to `shape[1]`."""
     what = f"(ids, logprobs), both of the shape {(*shape, 'candidates')}"
-    problem = f"{name} must be {what}, got {short(value)}; pass as many candidates in each column"
+    problem = wrong(name, f"be {what}", value, "pass as many candidates in each column")
     if not isinstance(value, _LISTS) or len(value) != 2:
-        raise ValueError(problem)
+        raise problem
     ids, logprobs = array(name, value[0], what), _logprobs(name, plain(value[1]), value)
     if ids.shape != logprobs.shape or len(ids) != shape[0]:
-        raise ValueError(problem)
+        raise problem
     if not ids.size:
         ids, logprobs = (each.reshape(shape[0], 0, 0) for each in (ids, logprobs))
     if ids.ndim != 3 or ids.shape[1] > shape[1]:
-        raise ValueError(problem)
+        raise problem
     return limited(name, ids, -1, most), logprobs
 
 
@@ -232,10 +232,8 @@ def rectangle(name: str, value: object) -> Array:
         return lists(name, given, len(given), max(map(len, given)), -1)
     found = array(name, given, "ints of shape (rows, tokens)")
     if found.ndim not in (1, 2):
-        raise ValueError(
-            f"{name} must have the shape (rows, tokens) or (tokens,), got {short(value)}; "
-            "pass one row of tokens for each row of the batch"
-        )
+        remedy = "pass one row of tokens for each row of the batch"
+        raise wrong(name, "have the shape (rows, tokens) or (tokens,)", value, remedy)
     return found.astype(np.int64)
 
 
@@ -275,9 +273,7 @@ def _seen_in_ranges(given: Any, picked: Array, slots: Array, packed: bool) -> Se
     """Return the same of ranges, one (start, stop) or a list of them for each query."""
     start, stop, holes = slots.copy(), slots.copy(), [NO_HOLES]
     if not hasattr(given, "__len__") or len(given) != len(picked):
-        raise ValueError(
-            f"visible must have {len(picked)} entries, got {short(given)}; {_PASS_MASK}"
-        )
+        raise wrong("visible", f"have {len(picked)} entries", given, _PASS_MASK)
     for query, (i, j) in enumerate(np.argwhere(picked).tolist()):
         try:
             ranges = given[i] if packed else given[i][j]
@@ -286,10 +282,8 @@ def _seen_in_ranges(given: Any, picked: Array, slots: Array, packed: bool) -> Se
         name = f"visible[{i}]" if packed else f"visible[{i}][{j}]"
         edges = limited(name, array(name, ranges, "ranges"), 0, MOST + 1).ravel()
         if edges.size % 2 or (np.diff(edges) < 0).any():
-            raise ValueError(
-                f"{name} must hold (start, stop) ranges in ascending order, got {short(ranges)}; "
-                "pass the first slot that the query saw and the one after the last"
-            )
+            remedy = "pass the first slot that the query saw and the one after the last"
+            raise wrong(name, "hold (start, stop) ranges in ascending order", ranges, remedy)
         if edges.size:
             start[query], stop[query] = edges[0], edges[-1]
             gaps = edges[1:-1].reshape(-1, 2)
@@ -346,33 +340,24 @@ def _check_agreement(values: Mapping[str, Array]) -> None:
         is_token = values[name] >= 0
         return np.asarray((is_token[:, 1:] & ~is_token[:, :-1]).any(axis=1))
 
+    once = "occur once; pass each row of the batch once"
     whole = "have -1 behind its tokens only; pass the tokens without gaps"
     drafted = (values["drafts"] >= 0).sum(axis=1)
     verified = values.get("verified", drafted)
     parents = values.get("parents", np.zeros((0, 0), np.int64))
-    for name, wrong, problem in (
-        ("rows", repeats("rows"), "occur once; pass each row of the batch once"),
-        ("requests", repeats("requests"), "occur once; pass each row of the batch once"),
+    is_late = (parents >= np.arange(parents.shape[1])).any(axis=1)
+    fewer = "be at most the row's {}; count those of this round"
+    for name, found, problem in (
+        ("rows", repeats("rows"), once),
+        ("requests", repeats("requests"), once),
         ("drafts", gaps("drafts"), whole),
-        (
-            "emitted",
-            gaps("emitted"),
-            "have -1 behind its tokens only; pass the tokens without gaps",
-        ),
-        ("verified", verified > drafted, "be at most the row's drafts; count those of this round"),
-        (
-            "accepted",
-            values["accepted"] > verified,
-            "be at most the row's verified drafts; count those of this round",
-        ),
-        (
-            "parents",
-            (parents >= np.arange(parents.shape[1])).any(axis=1),
-            "name drafts before their children; pass -1 for the pending token",
-        ),
+        ("emitted", gaps("emitted"), whole),
+        ("verified", verified > drafted, fewer.format("drafts")),
+        ("accepted", values["accepted"] > verified, fewer.format("verified drafts")),
+        ("parents", is_late, "name drafts before their children; pass -1 for the pending token"),
     ):
-        if wrong.any():
-            i = int(wrong.argmax())
+        if found.any():
+            i = int(found.argmax())
             raise ValueError(f"{name}[{i}]={short(values[name][i].tolist())} must {problem}")
     if ("parents" in values) != ("path" in values):
         raise ValueError(
@@ -391,10 +376,8 @@ def _times(name: str, ms: Any) -> dict[str, float]:
     for phase, value in ms.items():
         require_choice("a phase of ms", phase, PHASES)
         if not is_finite(value) or value < 0:
-            raise ValueError(
-                f"ms[{phase!r}] must be a finite number >= 0, got {short(value)}; "
-                "leave out what was not measured"
-            )
+            remedy = "leave out what was not measured"
+            raise wrong(f"ms[{phase!r}]", "be a finite number >= 0", value, remedy)
     return {phase: float(ms[phase]) for phase in PHASES if phase in ms}
 
 
@@ -410,9 +393,7 @@ def texts(name: str, value: Any) -> dict[str, str]:
     for token, each in value.items():
         fits = is_int(token) or (isinstance(token, str) and token.isdecimal())
         if not fits or not 0 <= int(token) < 2**31 or not isinstance(each, str):
-            raise ValueError(
-                f"{name} must map token ids to str, got {short({token: each})}; pass {{id: text}}"
-            )
+            raise wrong(name, "map token ids to str", {token: each}, "pass {id: text}")
         found[str(int(token))] = each
     return found
 
@@ -425,24 +406,17 @@ def budget(value: object) -> int | None:
 def prompt(name: str, value: Any, vocabulary_size: int) -> Array:
     tokens = array(name, value, "a list of token ids")
     if tokens.ndim != 1 or tokens.size == 0:
-        raise ValueError(f"{name} must hold one token id or more, got {short(value)}; pass ids")
+        raise wrong(name, "hold one token id or more", value, "pass ids")
     return limited(name, tokens, 0, vocabulary_size - 1)
 
 
 def eos(value: Any) -> list[int]:
     tokens = array("eos_token_ids", value, "a list of token ids")
     if tokens.ndim != 1 or tokens.size >= MAX_WIDTH:
-        raise ValueError(
-            f"eos_token_ids must be a list of fewer than {MAX_WIDTH} token ids, "
-            f"got {short(value)}; pass ids"
-        )
+        wanted = f"be a list of fewer than {MAX_WIDTH} token ids"
+        raise wrong("eos_token_ids", wanted, value, "pass ids")
     found: list[int] = limited("eos_token_ids", tokens, 0, MOST_TOKENS).tolist()
     return found
-
-
-def missing(names: Any) -> list[str]:
-    require_names("missing", names)
-    return sorted({require_choice("missing", name, MISSING) for name in names})
 
 
 def about(value: Any) -> dict[str, Any]:
@@ -458,23 +432,16 @@ def about(value: Any) -> dict[str, Any]:
         if name == "batch_size":
             found[name] = require_int(name, each, maximum=MOST_TOKENS)
         elif name == "kv_bytes_per_slot":
-            found[name] = _kv_bytes(each)
+            require_mapping(name, each, "pass {'target': bytes, 'draft': bytes}")
+            if any(of not in MODELS or not is_count(n) or n >= 2**32 for of, n in each.items()):
+                remedy = "pass the bytes of one token's K/V in all layers"
+                raise wrong(name, "map target and draft to ints >= 0", each, remedy)
+            found[name] = {model: int(each.get(model, 0)) for model in MODELS}
         elif isinstance(ABOUT[name], bool):
             require_bool(name, each)
         else:
             text(name, each)
     return found
-
-
-def _kv_bytes(value: Any) -> dict[str, int]:
-    require_mapping("kv_bytes_per_slot", value, "pass {'target': bytes, 'draft': bytes}")
-    for name, size in value.items():
-        if name not in MODELS or not is_count(size) or size >= 2**32:
-            raise ValueError(
-                f"kv_bytes_per_slot must map target and draft to ints >= 0, got {short(value)}; "
-                "pass the bytes of one token's K/V in all layers"
-            )
-    return {model: int(value.get(model, 0)) for model in MODELS}
 
 
 def sampling(value: Any) -> dict[str, Any]:
@@ -487,9 +454,7 @@ def sampling(value: Any) -> dict[str, Any]:
         if number is None and name != "temperature":
             continue
         if not is_finite(number):
-            raise ValueError(
-                f"sampling[{name!r}] must be a number, got {short(number)}; pass its value"
-            )
+            raise wrong(f"sampling[{name!r}]", "be a number", number, "pass its value")
         found[name] = int(number) if name == "top_k" else float(number)
     require_str("sampling['coupling']", found["coupling"])
     return found

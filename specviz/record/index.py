@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from specviz.record.schema import ACCEPTED, BONUS, PHASES, PROMPT, Array, Table
-from specviz.record.trees import branching, ends, follows_accepted
+from specviz.record.trees import branching, ends, find, follows_accepted, pair
 
 
 class Groups:
@@ -139,13 +139,13 @@ class RecordIndex:
 
     def find_rows(self, rounds: Array, rows: Array) -> Array:
         """Return the entry of `rows` for each round (n,) and cache row (n,), -1 where none is."""
-        keys = _pair(self._rows["round"], self._rows["row"])  # sorted, as the schema demands
-        return _find(keys, _pair(rounds, rows))
+        keys = pair(self._rows["round"], self._rows["row"])  # sorted, as the schema demands
+        return find(keys, pair(rounds, rows))
 
     def find_requests(self, rounds: Array, requests: Array) -> Array:
         """Return the entry of `rows` for each round (n,) and request (n,), -1 where none is."""
         groups = self._rows_by_request
-        at = _find(groups.keys, _pair(rounds, requests))
+        at = find(groups.keys, pair(rounds, requests))
         return np.append(groups.order, -1)[at]
 
     @cached_property
@@ -255,7 +255,7 @@ class RecordIndex:
 
     @cached_property
     def _rows_by_request(self) -> Groups:
-        return Groups(_pair(self._rows["round"], self._rows["request"]))
+        return Groups(pair(self._rows["round"], self._rows["request"]))
 
 
 def joined_ranges(first: Array, counts: Array) -> Array:
@@ -277,16 +277,3 @@ def by_step(table: Table) -> dict[tuple[int, int, int], Array]:
     firsts = np.flatnonzero((np.diff(keys, axis=0, prepend=-1) != 0).any(1))
     parts = np.split(order, firsts[1:])  # one empty part for an empty table, which has no key
     return dict(zip(map(tuple, keys[firsts].tolist()), parts, strict=False))
-
-
-def _pair(high: Array, low: Array) -> Array:
-    """Return one int64 key for two columns that are not negative."""
-    return high.astype(np.int64) << 32 | low
-
-
-def _find(keys: Array, wanted: Array) -> Array:
-    """Return where each of `wanted` is in the sorted `keys`, -1 where it is not."""
-    if keys.size == 0:
-        return np.full(wanted.shape, -1)
-    at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-    return np.where(keys[at] == wanted, at, -1)

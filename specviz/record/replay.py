@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from specviz.record.index import Step
 from specviz.record.schema import (
     DRAFTED,
     EMPTY,
@@ -35,9 +34,6 @@ NONE, TARGET, OWN, MASK = (np.uint8(code) for code in range(len(SOURCES)))
 # By `draft_kv` of the record, what an entry behind the pending token reads.
 _BEYOND = {"provisional": OWN, "masks": MASK}
 _SHOWN = ("request", "token", "index", "position", "source")
-# Beside these: the round that fed a cell, whether all that its token follows was accepted, and
-# whether it is a draft of a row with a tree.
-_PLANES = (*_SHOWN, "round", "follows", "branches")
 _DRAFT, _ACCEPT = PHASES.index("draft"), PHASES.index("accept")
 
 
@@ -213,9 +209,15 @@ class Replay:
         require_kind("trace", trace, Trace, "pass result.trace, or Trace.load(path)")
         self._trace = trace
         self._index = trace.index
-        self._sources = feature_reads(trace).source
+        # What each feed writes into its cell: also the round, whether all that its token follows
+        # was accepted, and whether it is a draft of a row with a tree. Each is (F,).
+        names = ("request", "token", "index", "position", "round")
+        self._planes = {name: trace.feeds[name] for name in names}
+        self._planes["source"] = feature_reads(trace).source
+        self._planes["follows"] = self._index.follows_accepted
+        self._planes["branches"] = self._index.on_branches
         # Most records have neither mask entries nor trees.
-        self._has_masks = bool((self._sources == MASK).any())
+        self._has_masks = bool((self._planes["source"] == MASK).any())
         self._has_branches = bool(self._index.on_branches.any())
         self._restart()
 
@@ -233,8 +235,24 @@ class Replay:
             )
         number = PHASES.index(phase)
         self._seek(round * len(PHASES) + number)
-        batch = self._batch(round, phase)
-        width = self._width(round, batch)
+        table, entries = self._trace.rows, self._index.rows_of(round)
+        # The record has each number at most twice a round. What lies between follows: lengths grow
+        # in "accept", and the pending slot goes with them until "synchronise" moves it.
+        suffix = "_after" if phase == "synchronise" else ""
+        pending = table[f"pending{suffix}"] if phase != "accept" else self._index.ends
+        has_grown = number >= _ACCEPT
+        batch = _Batch(
+            rows=table["row"][entries],
+            requests=table["request"][entries],
+            lengths=table["length"][entries] + table["gained"][entries] * has_grown,
+            starts=table[f"start{suffix}"][entries],
+            pending=pending[entries],
+        )
+        # T: the slots that the verify forward saw, or that a row holds or awaits.
+        held = self._cells["request"][:, batch.rows] == batch.requests[:, None]  # (models, B, T)
+        used = held.any(axis=(0, 1)).nonzero()[0].max(initial=-1) + 1
+        awaited = (batch.pending + 1).max(initial=0)
+        width = int(max(self._trace.rounds["slots"][round], used, awaited))
         # Until they are accepted or rejected, the drafts of this round are neither.
         drafting = round if number < _ACCEPT else None
         target, draft = (self._held(model, width, drafting, batch) for model in range(len(MODELS)))
@@ -249,7 +267,7 @@ class Replay:
                 yield self.frame(round, phase)
 
     def _restart(self) -> None:
-        self._cells = Cells(_PLANES, self._trace.moves, self._index.cache_shape)
+        self._cells = Cells([*self._planes], self._trace.moves, self._index.cache_shape)
         self._stage = -1
         self._latest: dict[int, tuple[Any, Slots]] = {}  # by model: key of `_held`, its answer
 
@@ -261,48 +279,11 @@ class Replay:
             for step in self._index.steps_of(self._stage):
                 if step.moves.size:
                     self._cells.move(step.moves)
-                if step.feeds.size:
-                    self._feed(step)
-
-    def _feed(self, step: Step) -> None:
-        fed = {name: values[step.feeds] for name, values in self._trace.feeds.items()}
-        self._cells.write(
-            step.model,
-            fed["row"],
-            fed["slot"],
-            **{name: fed[name] for name in ("request", "token", "index", "position", "round")},
-            source=self._sources[step.feeds],
-            follows=self._index.follows_accepted[step.feeds],
-            branches=self._index.on_branches[step.feeds],
-        )
-
-    def _batch(self, round: int, phase: str) -> _Batch:
-        table = self._trace.rows
-        entries = self._index.rows_of(round)
-        # The record has each number at most twice a round. What lies between follows: lengths grow
-        # in "accept", and the pending slot goes with them until "synchronise" moves it.
-        suffix = "_after" if phase == "synchronise" else ""
-        lengths = table["length"][entries]
-        pending = table[f"pending{suffix}"][entries]
-        gained = table["gained"][entries]
-        if PHASES.index(phase) >= _ACCEPT:
-            lengths = lengths + gained
-        if phase == "accept":
-            pending = self._index.ends[entries]
-        return _Batch(
-            rows=table["row"][entries],
-            requests=table["request"][entries],
-            lengths=lengths,
-            starts=table[f"start{suffix}"][entries],
-            pending=pending,
-        )
-
-    def _width(self, round: int, batch: _Batch) -> int:
-        """Return T: the slots that the verify forward saw, or that a row holds or awaits."""
-        held = self._cells["request"][:, batch.rows] == batch.requests[:, None]  # (models, B, T)
-        used = held.any(axis=(0, 1)).nonzero()[0]
-        awaited = (batch.pending + 1).max(initial=0)
-        return int(max(self._trace.rounds["slots"][round], used.max(initial=-1) + 1, awaited))
+                if not step.feeds.size:
+                    continue
+                fed = {name: values[step.feeds] for name, values in self._planes.items()}
+                where = (self._trace.feeds[name][step.feeds] for name in ("row", "slot"))
+                self._cells.write(step.model, *where, **fed)
 
     def _held(self, model: int, width: int, drafting: int | None, batch: _Batch) -> Slots:
         """Return what the first `width` slots of a model's rows hold.

@@ -197,13 +197,24 @@ def nodes(rows: Mapping[str, Array], feeds: Mapping[str, Array]) -> Array:
     found = np.zeros(feeds["index"].size, np.int32)
     if rows["round"].size == 0:
         return found
-    keys = rows["round"].astype(np.int64) << 32 | rows["row"]  # sorted
-    wanted = feeds["round"].astype(np.int64) << 32 | feeds["row"]
-    at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    at = find(pair(rows["round"], rows["row"]), pair(feeds["round"], feeds["row"]))
     beyond = feeds["index"].astype(np.int64) - rows["length"][at] + 1
-    is_draft = (keys[at] == wanted) & (rows["request"][at] == feeds["request"]) & (beyond > 0)
+    is_draft = (at >= 0) & (rows["request"][at] == feeds["request"]) & (beyond > 0)
     found[is_draft] = beyond[is_draft]
     return found
+
+
+def pair(high: Array, low: Array) -> Array:
+    """Return one int64 key for two columns that are not negative."""
+    return np.asarray(high.astype(np.int64) << 32 | low)
+
+
+def find(keys: Array, wanted: Array) -> Array:
+    """Return where each of `wanted` is in the sorted `keys`, -1 where it is not."""
+    if keys.size == 0:
+        return np.full(wanted.shape, -1)
+    at = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    return np.where(keys[at] == wanted, at, -1)
 
 
 def same_values(left: Array, right: Array) -> bool:

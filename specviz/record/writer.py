@@ -14,7 +14,7 @@ import numpy as np
 from specviz.record import given
 from specviz.record.builder import BLOCK, Builder, Round, Seen
 from specviz.record.check import MAX_WIDTH
-from specviz.record.given import MOST_TOKENS, RoundEnd
+from specviz.record.given import MOST_TOKENS, RoundEnd, wrong
 from specviz.record.schema import MISSING, MODELS, PHASES, Array, Table
 from specviz.record.trace import Trace
 from specviz.util.files import as_write_error, write
@@ -23,6 +23,7 @@ from specviz.util.validate import (
     is_list,
     require_choice,
     require_int,
+    require_names,
     require_path,
     short,
 )
@@ -52,8 +53,15 @@ def as_bytes(line: Line) -> bytes:
 
 def _json(name: str, value: Any) -> Any:
     """Return an entry as JSON has it: null for NaN, "-inf" for minus infinity."""
-    if isinstance(value, Seen):
-        return _ranges(value)
+    if isinstance(value, Seen):  # for each query, the ranges of slots that it saw
+        begins = value.start.tolist()
+        found: list[list[list[int]]] = [[] for _ in begins]
+        for query, start, stop in value.holes.tolist():
+            found[query].append([begins[query], start])
+            begins[query] = stop
+        for query, stop in enumerate(value.stop.tolist()):
+            found[query].append([begins[query], stop])
+        return found
     if isinstance(value, tuple):
         return [_json("", each) for each in value]
     if name == "ms":
@@ -61,29 +69,14 @@ def _json(name: str, value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return value
     if value.dtype.kind == "f":
-        return _floats(value)
+        shown = value.astype(object)
+        shown[np.isnan(value)] = None
+        shown[value == -np.inf] = "-inf"
+        return shown.tolist()
     if name in _PADDED:
         ends = (value >= 0).sum(axis=1).tolist()
         return [row[:end] for row, end in zip(value.tolist(), ends, strict=True)]
     return value.tolist()
-
-
-def _floats(values: Array) -> Any:
-    if values.ndim > 1:
-        return [_floats(each) for each in values]
-    return [None if x != x else "-inf" if x == -np.inf else x for x in values.tolist()]
-
-
-def _ranges(seen: Seen) -> list[list[list[int]]]:
-    """Return for each query the ranges of slots that it saw."""
-    begins = seen.start.tolist()
-    found: list[list[list[int]]] = [[] for _ in begins]
-    for query, start, stop in seen.holes.tolist():
-        found[query].append([begins[query], start])
-        begins[query] = stop
-    for query, stop in enumerate(seen.stop.tolist()):
-        found[query].append([begins[query], stop])
-    return found
 
 
 class TraceWriter:
@@ -158,22 +151,20 @@ class TraceWriter:
         if sampling is not None:
             self._header["sampling"] = given.sampling(sampling)
         self._header["drafter"] = None if drafter is None else given.text("drafter", drafter)
-        self._header["missing"] = given.missing(missing)
+        require_names("missing", missing)
+        names = {require_choice("missing", name, MISSING) for name in missing}
+        self._header["missing"] = sorted(names)
         self._texts: dict[str, str] = {}
         self._tokenizer = None
         if isinstance(tokenizer, Mapping):
             self._texts |= given.texts("tokenizer", tokenizer)
         elif tokenizer is not None and not callable(getattr(tokenizer, "decode", None)):
-            raise ValueError(
-                f"tokenizer must have a method decode, got {short(tokenizer)}; "
-                "pass a tokenizer of transformers, or {id: text}"
-            )
+            remedy = "pass a tokenizer of transformers, or {id: text}"
+            raise wrong("tokenizer", "have a method decode", tokenizer, remedy)
         else:
             self._tokenizer = tokenizer
         if not is_list(prompts) and getattr(prompts, "ndim", 0) < 2:
-            raise ValueError(
-                f"prompts must be a list of lists of token ids, got {short(prompts)}; pass ids"
-            )
+            raise wrong("prompts", "be a list of lists of token ids", prompts, "pass ids")
         checked = [
             given.prompt(f"prompts[{i}]", prompt, self._vocabulary_size)
             for i, prompt in enumerate(prompts)
@@ -186,8 +177,7 @@ class TraceWriter:
                 f"budget must have {len(checked)} entries, got {short(budget)}; pass one int for "
                 "each prompt, or one for all"
             )
-        for each in budgets:  # before the file is opened
-            given.budget(each)
+        budgets = [given.budget(each) for each in budgets]  # before the file is opened
         self._builder = Builder(self._k)
         self._lengths: list[int] = []  # n of each request after the last round that has ended
         self._ends: dict[int, int] = {}  # the last token of each request that has gained any
@@ -212,7 +202,8 @@ class TraceWriter:
             prompt: its token ids, one or more.
             budget: how many new tokens it may get.
         """
-        return self._request(given.prompt("prompt", prompt, self._vocabulary_size), budget)
+        tokens = given.prompt("prompt", prompt, self._vocabulary_size)
+        return self._request(tokens, given.budget(budget))
 
     def add_texts(self, texts: Mapping[Any, str]) -> None:
         """Add the texts of tokens, {id: text}."""
@@ -340,10 +331,7 @@ class TraceWriter:
         for name, value in zip(BLOCK, values, strict=True):
             column = given.array(name, value, "an int or a list of ints")
             if column.ndim > 1 or column.size == 0:
-                raise ValueError(
-                    f"{name} must be an int or a list of ints, got {short(value)}; "
-                    "pass one for each block"
-                )
+                raise wrong(name, "be an int or a list of ints", value, "pass one for each block")
             columns[name] = given.limited(name, column.reshape(-1), name == "length")
         size = max(column.size for column in columns.values())
         columns = {name: given.shaped(name, each, (size,)) for name, each in columns.items()}
@@ -363,9 +351,7 @@ class TraceWriter:
     def round(self, end: RoundEnd) -> None:
         """Log what a round did to the rows of its batch, and end the round."""
         if not isinstance(end, RoundEnd):
-            raise ValueError(
-                f"end must be a RoundEnd, got {short(end)}; pass sv.RoundEnd(rows=...)"
-            )
+            raise wrong("end", "be a RoundEnd", end, "pass sv.RoundEnd(rows=...)")
         line = given.read_round(end, self._k, self._vocabulary_size, len(self._lengths))
         order = np.argsort(line["rows"])
         rows: Table = {}
@@ -438,7 +424,6 @@ class TraceWriter:
 
     def _request(self, tokens: Array, budget: int | None) -> int:
         line: Line = {"kind": "request", "prompt": tokens}
-        budget = given.budget(budget)
         if budget is not None:
             line["budget"] = budget
         self._tell_texts(tokens)
