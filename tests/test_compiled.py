@@ -20,7 +20,7 @@ from specviz.engine.kv import cache, compiled
 from specviz.engine.kv.compiled import CompiledLayers, CompiledModel, transposed_weights
 from specviz.engine.kv.compiler import compiler_settings
 from specviz.engine.kv.model_state import state_of
-from specviz.engine.models.layers import find_layers
+from specviz.engine.models.compat import find_layers
 
 
 @pytest.fixture

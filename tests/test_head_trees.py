@@ -12,6 +12,7 @@ import specviz as sv
 from specviz.engine.drafters import Drafter
 from specviz.engine.events import Drafted
 from specviz.record.schema import MODELS, PHASES
+from specviz.zoo.heads import unroll
 
 BASES = ("medusa", "clover", "eagle3")
 FAN = [[0], [1], [0, 0], [0, 1], [1, 0], [0, 0, 0]]
@@ -84,7 +85,7 @@ def test_each_branch_is_a_chain_of_the_head(base, kind):
                 with torch.inference_mode():
                     output = pair.target.base_model(tokens, output_hidden_states=True)
                     features = head.select(output.hidden_states)
-                    chain = head.unroll(tokens, features, start, len(branch) + 1)
+                    chain = unroll(head, tokens, features, start, len(branch) + 1)
                 expected = chain[-1].logits[0, 0].float()
                 torch.testing.assert_close(draft.logits[row, node], expected, atol=1e-5, rtol=1e-5)
                 checked += 1

@@ -21,6 +21,7 @@ from specviz import metrics
 from specviz.generation.tables import make_table
 from specviz.simulation import Policy, Simulation
 from specviz.simulation.tables import AcceptanceTable, replay
+from specviz.zoo.heads import unroll
 
 DEPTH = 4
 BUDGET = 12
@@ -116,7 +117,7 @@ def drafted_by(
         tokens = torch.tensor([[*committed, *drafts, *[0] * DEPTH]])
         states = target.base_model(tokens, output_hidden_states=True).hidden_states
         start = torch.tensor([[len(committed) - 1]])
-        logits = head.unroll(tokens, head.select(states), start, step + 1)[step].logits[0, 0]
+        logits = unroll(head, tokens, head.select(states), start, step + 1)[step].logits[0, 0]
         distribution = torch.distributions.Categorical(logits=logits)
         drafts.append(int(logits.argmax()))
         log_q.append(float(distribution.logits.max()))

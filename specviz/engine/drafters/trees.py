@@ -177,8 +177,8 @@ class Growth:
     """A tree that grows for each row of the batch.
 
     Attributes:
-        tokens, parents, depths, scores, columns, sources: lists of tensors (b, m), one for each
-            level. Drafts are numbered level by level. `columns` says how far behind the pending
+        tokens, parents, scores, columns, sources: lists of tensors (b, m), one for each level.
+            Drafts are numbered level by level. `columns` says how far behind the pending
             token's slot the draft model's K/V of a draft lies, 0 for none. `sources` says which of
             the logits read so far the draft was chosen from.
     """

@@ -25,7 +25,7 @@ from specviz.engine.kv.compiler import (
     require_compiler,
 )
 from specviz.engine.kv.model_state import state_of
-from specviz.engine.models.layers import find_layers
+from specviz.engine.models.compat import find_layers
 
 # Above this, a copy of the weights costs more memory than its speed is worth.
 MAX_COPIED_BYTES = 1 << 30
