@@ -165,23 +165,26 @@ def write_eagle3(folder: Path, ids: torch.Tensor | None = None) -> Path:
     return write(folder, weights, published)
 
 
-def test_published_eagle3_heads_draft_the_same(tmp_path):
-    """As the head itself where entry 0 is hidden, since they have never seen one."""
-    pair = sv.load_heads(write_eagle3(tmp_path), make_pair("llama"))
+@pytest.mark.parametrize("reduced", [False, True])
+def test_published_eagle3_heads_draft_the_same(reduced, tmp_path):
+    """As the head itself where entry 0 is hidden, since they have never seen one.
+
+    Weights that the target lends may be missing.
+    """
+    ids = torch.arange(1, make_pair("llama").vocabulary_size, 2) if reduced else None
+    folder = write_eagle3(tmp_path / "whole", ids)
+    pair = sv.load_heads(folder, make_pair("llama"))
     assert pair.heads["eagle3"].settings.hides_first
+    whole = texts_and_lengths(pair, "eagle3")
     plain = pair_with("llama", "eagle3")
-    hiding = hiding_first(plain, "eagle3")
-    assert texts_and_lengths(pair, "eagle3") == texts_and_lengths(hiding, "eagle3")
-    assert texts_and_lengths(pair, "eagle3")[0] == texts_and_lengths(plain, "eagle3")[0]
-
-
-def test_published_eagle3_heads_with_a_reduced_vocabulary(tmp_path):
-    ids = torch.arange(1, make_pair("llama").vocabulary_size, 2)
-    pair = sv.load_heads(write_eagle3(tmp_path, ids), make_pair("llama"))
-    tokens, length = texts_and_lengths(pair, "eagle3")
-    whole, longer = texts_and_lengths(pair_with("llama", "eagle3"), "eagle3")
-    assert tokens == whole
-    assert 1 < length < longer
+    tokens, length = texts_and_lengths(hiding_first(plain, "eagle3"), "eagle3")
+    assert whole[0] == tokens == texts_and_lengths(plain, "eagle3")[0]
+    assert 1 < whole[1] < length if reduced else whole[1] == length
+    weights = load_file(folder / "model.safetensors")
+    for lent in ("lm_head.weight", "embed_tokens.weight", *(["d2t"] if reduced else [])):
+        del weights[lent]
+        lending = sv.load_heads(rewritten(folder, weights), make_pair("llama"))
+        assert texts_and_lengths(lending, "eagle3") == whole, lent
 
 
 def published_layers(folder: Path, **changes: Any) -> tuple[int, ...]:
@@ -346,21 +349,6 @@ def test_a_published_layout_computes_what_it_says(layout, tmp_path):
     torch.testing.assert_close(found, reference_logits(folder, prompt), rtol=1e-4, atol=1e-4)
     published = loaded_logits(write_eagle3(tmp_path / "published"), prompt)
     assert torch.equal(found, published) == (layout in ALIKE), "what it says is seen"
-
-
-@pytest.mark.parametrize("reduced", [False, True])
-def test_weights_that_the_target_lends_may_be_missing(reduced, tmp_path):
-    ids = torch.arange(1, make_pair("llama").vocabulary_size, 2) if reduced else None
-    whole = texts_and_lengths(
-        sv.load_heads(write_eagle3(tmp_path / "whole", ids), make_pair("llama")), "eagle3"
-    )
-    folder = write_eagle3(tmp_path / "lent", ids)
-    weights = load_file(folder / "model.safetensors")
-    for lent in (["lm_head.weight"], ["embed_tokens.weight"], ["d2t"] if reduced else []):
-        for name in lent:
-            del weights[name]
-        pair = sv.load_heads(rewritten(folder, weights), make_pair("llama"))
-        assert texts_and_lengths(pair, "eagle3") == whole, lent
 
 
 def test_shards_are_read(tmp_path):

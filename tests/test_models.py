@@ -50,16 +50,16 @@ MIXES = [
 ]
 
 
+OTHER_STRATEGIES = ("inplace", "exspec", "masking", "rollback")
+
+
 @pytest.mark.sweep(10)
+@pytest.mark.parametrize(
+    "strategy",
+    ["eqspec", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHER_STRATEGIES)],
+)
 @pytest.mark.parametrize(("target", "draft"), MIXES)
-def test_target_and_draft_of_different_families(target: str, draft: str) -> None:
-    check_text(tiny_model(target), tiny_model(draft), strategy="eqspec")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["inplace", "exspec", "masking", "rollback"])
-@pytest.mark.parametrize(("target", "draft"), MIXES)
-def test_mixed_families_under_the_other_strategies(target: str, draft: str, strategy: str) -> None:
+def test_target_and_draft_of_different_families(target: str, draft: str, strategy: str) -> None:
     check_text(tiny_model(target), tiny_model(draft), strategy=strategy)
 
 
