@@ -175,7 +175,7 @@ def judged(
     trees: Callable[[Conditional], tuple[Tensor, ...]],
     seed: int,
     renormalise: bool,
-    judged_drafts: int = 6,
+    lengths: int | Callable[[Tensor, Tensor], Tensor] = 6,
 ) -> float:
     """Return the total variation between the target's text and that of a round.
 
@@ -184,24 +184,28 @@ def judged(
             was drawn.
         seed: of p and q.
         renormalise: whether q loses each child that was judged; else the first q judges all.
-        judged_drafts: how many drafts are judged.
+        lengths: how many drafts of a tree are judged; or for drafts (b, 6) and the log q (b, 6, V)
+            that they were drawn from, how many of each tree, (b,).
     """
     p, q = conditional(seed, 2), conditional(seed + 1000, 1)
     drafts, chances, *drawn = trees(q)
     given = (find_tree(torch.tensor(PARENTS).expand(len(drafts), -1), 2), after(drafts, p))
-    lengths = torch.full((len(drafts),), judged_drafts)
+    of_drafts = behind(drafts, q)
+    if callable(lengths):
+        count = lengths(drafts, of_drafts.log())
+    else:
+        count = torch.full((len(drafts),), lengths)
 
     def judge(decided: Mapping[int, Any]) -> tuple[Tensor, Tensor]:
         uniforms = torch.full((len(drafts), 6), REJECTED, dtype=torch.float64)
         for j, value in decided.items():
             uniforms[:, j] = value
         return judge_children(
-            drafts, *given, behind(drafts, q), uniforms, lengths, renormalise=renormalise,
+            drafts, *given, of_drafts, uniforms, count, renormalise=renormalise,
             drawn=drawn[0] if drawn else None,
         )  # fmt: skip
 
-    takes = [accepted_share(judge, j, len(drafts)) for j in range(judged_drafts)]
-    takes += [torch.zeros(len(drafts))] * (6 - judged_drafts)
+    takes = [accepted_share(judge, j, len(drafts)) for j in range(6)]
     found = dict.fromkeys(TEXTS, 0.0)
     for end in ENDS:
         chance = chances.clone()

@@ -145,7 +145,7 @@ def test_no_object_is_asked_for_where_none_can_be_passed(capsys: Captured) -> No
 def test_a_missing_library_ends_with_2_and_the_remedy(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("specviz.engine.models.places.is_accelerate_available", lambda: False)
+    monkeypatch.setattr("specviz.engine.models.pair.is_accelerate_available", lambda: False)
     assert main(["generate", "x", "--device-map", "auto"]) == 2
     printed = capsys.readouterr()
     needs = (

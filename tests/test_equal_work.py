@@ -3,6 +3,7 @@
 Every line is broken once, alone, in a table that otherwise breaks none.
 """
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from specviz.bench.equal_work import (
     method_of,
     summary,
 )
-from specviz.bench.measuring import SharedWork, allocated_bytes, measure, reference_of
+from specviz.bench.measuring import SharedWork, allocated_bytes, measure, places, reference_of
 from specviz.bench.report import report
 from specviz.cli.main import main
 from specviz.util.files import save_measured
@@ -308,6 +309,12 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[pd.DataFrame, Pa
     pair, prompts = make_pair("llama"), make_prompts()[:5]
     table, _ = run_bench(pair, prompts, grids, path, progress=False)
     return table, path
+
+
+def test_a_draft_on_a_device_of_its_own_is_counted() -> None:
+    pair = make_pair("llama")
+    elsewhere = copy.deepcopy(pair.draft).to("meta")
+    assert [len(places(pair, [draft])) for draft in (pair.draft, elsewhere)] == [1, 2]
 
 
 @pytest.mark.slow

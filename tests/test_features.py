@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
@@ -106,45 +106,26 @@ def test_features_are_those_of_the_rows_committed_tokens(number, prompts):
     assert seen >= {"alone", "fresh", "decoding", "idle"}
 
 
-@pytest.mark.parametrize("strategy", ["inplace", "masking", "exspec"])
-def test_features_follow_the_accepted_branch_of_a_tree(strategy, prompts):
+TREES = {"drafter": ReadingTree(), "batch_size": 3, "num_draft_tokens": 6}
+OTHERS = {
+    "trees": TREES | {"strategy": "inplace"},
+    "trees in masking": TREES | {"strategy": "masking"},
+    "trees in exspec": TREES | {"strategy": "exspec"},
+    "a selection": {"drafter": Reading(), "selector": "tetris", "batch_size": 4},
+    "fixed shapes": {"drafter": Reading(), "deterministic": True},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_features_are_those_of_the_branch_and_of_what_was_verified(name, prompts):
     seen = set()
     accepted = 0
-    for event in sv.decode(
-        make_pair("llama"),
-        prompts,
-        drafter=ReadingTree(),
-        strategy=strategy,
-        batch_size=3,
-        num_draft_tokens=6,
-        max_new_tokens=12,
-    ):
+    for event in sv.decode(make_pair("llama"), prompts, max_new_tokens=12, **OTHERS[name]):
         if event.phase == "accept":
             seen |= set(check_features("llama", event.state))
             accepted += sum(row.accepted for row in event.state.batch.rows)
     assert "decoding" in seen
     assert accepted > 0
-
-
-def test_features_of_a_selection_are_those_of_what_was_verified(prompts):
-    for event in sv.decode(
-        make_pair("llama"),
-        prompts,
-        drafter=Reading(),
-        selector="tetris",
-        batch_size=4,
-        max_new_tokens=12,
-    ):
-        if event.phase == "accept":
-            list(check_features("llama", event.state))
-
-
-def test_features_in_fixed_shapes_are_the_same(prompts):
-    for event in sv.decode(
-        make_pair("llama"), prompts, drafter=Reading(), deterministic=True, max_new_tokens=8
-    ):
-        if event.phase == "accept":
-            list(check_features("llama", event.state))
 
 
 def test_features_are_kept_only_on_request(pair):
@@ -161,7 +142,3 @@ def test_nonfinite_features_do_not_reach_the_next_request(pair):
             state.zero_nonfinite([0])
         assert torch.isfinite(state.features.values).all()
         break
-
-
-def test_a_pair_keeps_its_heads_when_it_is_changed(pair):
-    assert replace(pair, tokenizer=None).heads == pair.heads == {}

@@ -15,6 +15,7 @@ from tree_drafters import GUMBEL
 import specviz as sv
 from specviz.engine.heads import KINDS, build_head
 from specviz.engine.heads.modules import Gate, HeadLayer, shifted
+from specviz.zoo.heads import unroll
 
 
 @pytest.mark.parametrize("more", [{}, {"norm_before_residual": True, "qk_norm": True}])
@@ -31,7 +32,7 @@ def test_unrolled_chains_are_forwards_over_everything(more):
     with torch.inference_mode():
         states = pair.target.base_model(tokens, output_hidden_states=True).hidden_states
         features = head.select(states)
-        outputs = head.unroll(tokens, features, torch.tensor([[5, 12]]), STEPS)
+        outputs = unroll(head, tokens, features, torch.tensor([[5, 12]]), STEPS)
         entries = shifted(head.fuse(features))[:, :13]
         for step in range(STEPS):
             size = entries.shape[1]
@@ -49,7 +50,7 @@ def test_chains_with_a_hidden_first_entry_are_those_without_one():
     with torch.inference_mode():
         states = pair.target.base_model(tokens, output_hidden_states=True).hidden_states
         features = head.select(states)
-        outputs = head.unroll(tokens, features, torch.tensor([[0, 5, 12]]), STEPS)
+        outputs = unroll(head, tokens, features, torch.tensor([[0, 5, 12]]), STEPS)
         entries = head.fuse(features)[:, :12]
         for step in range(STEPS):
             size = entries.shape[1]

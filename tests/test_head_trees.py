@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 from conftest import CLASSES, check_refusal, generate, in_turn, make_prompts
+from test_heads import drafted, expected_logits
 from tiny_heads import pair_with
 from tree_drafters import GUMBEL, TOKENS, alone
 
 import specviz as sv
 from specviz.engine.drafters import Drafter
-from specviz.engine.events import Drafted
 from specviz.record.schema import MODELS, PHASES
 
 BASES = ("medusa", "clover", "eagle3")
@@ -55,7 +55,6 @@ def test_the_text_is_the_targets_own(strategy, base, kind):
 def test_each_branch_is_a_chain_of_the_head(base, kind):
     """The logits that a draft was chosen from are those of the unrolled head along its branch."""
     pair = pair_with("llama", base, torch.float64)
-    head = pair.heads[base]
     events = sv.decode(
         pair,
         make_prompts(),
@@ -65,28 +64,22 @@ def test_each_branch_is_a_chain_of_the_head(base, kind):
         max_new_tokens=8,
     )
     checked = 0
-    for event in events:
-        if not isinstance(event, Drafted) or event.round % 2:
+    for event in drafted(events):
+        if event.round % 2:
             continue
         draft = event.draft
         for row, live in enumerate(event.state.batch.rows):
             if live.finished:
                 continue
-            text = [*live.request.prompt, *live.output]
             for node in range(draft.tokens.shape[1]):
-                branch = []
-                above = int(draft.parents[row, node])
-                while above >= 0:
-                    branch.insert(0, int(draft.tokens[row, above]))
-                    above = int(draft.parents[row, above])
-                tokens = torch.tensor([text + branch])
-                start = torch.tensor([[len(text) - 1]])
+                branch = [node]
+                while branch[0] >= 0:
+                    branch.insert(0, int(draft.parents[row, branch[0]]))
+                tokens = draft.tokens[row, branch[1:]]
                 with torch.inference_mode():
-                    output = pair.target.base_model(tokens, output_hidden_states=True)
-                    features = head.select(output.hidden_states)
-                    chain = head.unroll(tokens, features, start, len(branch) + 1)
-                expected = chain[-1].logits[0, 0].float()
-                torch.testing.assert_close(draft.logits[row, node], expected, atol=1e-5, rtol=1e-5)
+                    expected = expected_logits(pair, base, event.state, row, tokens)[-1]
+                found = draft.logits[row, node]
+                torch.testing.assert_close(found, expected.float(), atol=1e-5, rtol=1e-5)
                 checked += 1
     assert checked > 30
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import CLASSES, check_refusal, generate, in_turn, make_pair, make_prompts
+from test_draft_length import Forced
+from test_sampling import COPIES, PROMPT, WARM, chi_square, make_tiny
 from tiny_heads import STEPS, hiding_first, pair_with
 from tree_drafters import GUMBEL, TOKENS, alone
 
@@ -16,6 +18,7 @@ from specviz.engine.drafters.chains import choose
 from specviz.engine.events import Drafted
 from specviz.engine.heads import KINDS, build_head
 from specviz.engine.state import State
+from specviz.zoo.heads import unroll
 
 STRATEGIES = ("inplace", "eqspec", "exspec", "masking", "rollback")
 WITH_CACHE = [kind for kind in KINDS if kind != "medusa"]
@@ -49,25 +52,17 @@ def number(kind: str, strategy: str) -> int:
 @pytest.mark.sweep(4)
 @pytest.mark.parametrize(("kind", "strategy"), in_turn(KINDS, STRATEGIES, every=2))
 def test_the_text_is_the_targets_own(kind, strategy):
-    """Each pair of head and strategy with one model class, batch size and way to choose."""
+    """Each pair of head and strategy with one model class, dtype, batch size and way to choose."""
     n = number(kind, strategy)
     name = list(CLASSES)[n % len(CLASSES)]
     sampled = n % 2 == 1
-    batch_size = (1, 3, 8)[n % 3]
-    options = {"strategy": strategy, "batch_size": batch_size}
-    result = run(name, kind, sampling=GUMBEL if sampled else None, record=True, **options)
-    assert result.tokens == alone(name, torch.float32, sampled)
+    dtype = (torch.float32, torch.float64)[n // 2 % 2]
+    options = {"strategy": strategy, "batch_size": (1, 3, 8)[n % 3]}
+    result = run(name, kind, dtype, sampling=GUMBEL if sampled else None, record=True, **options)
+    assert result.tokens == alone(name, dtype, sampled)
     assert not sv.check_invariants(result.trace)
     if strategy != "rollback":  # which keeps no more than the worst row of the batch
         assert max(map(max, accepted(result))) > 0, "no draft was ever accepted"
-
-
-@pytest.mark.sweep(5)
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_text_is_the_targets_own_in_float64(kind):
-    name = list(CLASSES)[KINDS.index(kind) % len(CLASSES)]
-    result = run(name, kind, torch.float64)
-    assert result.tokens == alone(name, torch.float64, False)
 
 
 @pytest.mark.sweep(6)
@@ -160,6 +155,36 @@ def test_shifted_kv_of_a_head_is_found_by_its_numbers():
     assert {each.head for each in found if each.model == "target"} == {None}
 
 
+# How far weights are from those that training starts with, so that some drafts are accepted.
+NOISE = dict.fromkeys(KINDS, 0.4) | {"clover": 0.15}
+
+
+@pytest.mark.sweep(5)
+@pytest.mark.parametrize("kind", KINDS)
+def test_sampled_text_is_the_targets(kind):
+    """The head is random and draws quite other tokens. Odds of a false failure: 1e-6 for each."""
+    pair = make_tiny()
+    head = build_head(kind, pair.target, seed=3)
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for weight in head.parameters():
+            if weight.ndim > 1:
+                weight += NOISE[kind] * torch.randn(weight.shape, generator=generator)
+    result = generate(
+        replace(pair, heads={kind: head.double().eval().requires_grad_(False)}),
+        [PROMPT] * COPIES,
+        drafter=kind,
+        sampling=sv.SamplingParams(**WARM),
+        seed=1,
+        num_draft_tokens=2,
+        batch_size=1000,
+        max_new_tokens=3,
+    )
+    assert 0.05 < result.summary["draft_acceptance_rate"].item() < 0.95, "both must happen"
+    statistic, limit = chi_square(result.tokens, sv.SamplingParams(**WARM))
+    assert statistic < limit
+
+
 # --- the drafts ---
 
 
@@ -177,20 +202,8 @@ def expected_logits(pair: sv.Pair, kind: str, state: State, row: int, draft: tor
     head = pair.heads[kind]
     states = pair.target.base_model(tokens, output_hidden_states=True).hidden_states
     start = torch.tensor([[len(text) - 1]])
-    outputs = head.unroll(tokens, head.select(states), start, len(draft))
+    outputs = unroll(head, tokens, head.select(states), start, len(draft))
     return torch.stack([output.logits[0, 0] for output in outputs])
-
-
-class Changing(DraftLength):
-    """Draft in some rounds, and in others nothing."""
-
-    name = "changing"
-
-    def __init__(self) -> None:
-        super().__init__(STEPS)
-
-    def choose(self, state: State) -> int:
-        return (STEPS, 0, 2, 0, 0, 1)[state.round % 6]
 
 
 @pytest.mark.sweep(4)
@@ -203,7 +216,7 @@ def test_drafts_are_those_of_the_head_on_true_features(kind, lengths):
     rounds without drafts leave nothing out.
     """
     strategy = STRATEGIES[KINDS.index(kind)]
-    length = Changing() if lengths == "changing" else STEPS
+    length = Forced([STEPS, 0, 2, 0, 0, 1]) if lengths == "changing" else STEPS
     check_drafts(pair_with("llama", kind, torch.float64), kind, strategy, length)
 
 

@@ -149,21 +149,17 @@ def test_a_model_that_asks_for_leave_first(here):
     )
 
 
-def test_a_hub_that_cannot_be_reached(here, monkeypatch):
-    switch_off(monkeypatch)
+@pytest.mark.parametrize(("by_hand", "reason"), [(False, "refused"), (True, "HF_HUB_OFFLINE")])
+def test_a_hub_that_cannot_be_reached(by_hand, reason, here, monkeypatch):
+    """No server listens, or the hub is switched off by hand."""
+    if by_hand:
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    else:
+        switch_off(monkeypatch)
     check_refusal(
         lambda: sv.load_pair("owner/target", "owner/draft"),
         "target='owner/target' is not a local folder, cannot be looked up on the hub",
-        "refused",
-    )
-
-
-def test_a_hub_that_is_switched_off_by_hand(here, monkeypatch):
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    check_refusal(
-        lambda: sv.load_pair("owner/target", "owner/draft"),
-        "target='owner/target' is not a local folder",
-        "HF_HUB_OFFLINE",
+        reason,
     )
     assert here.requests == []
 

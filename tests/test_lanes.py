@@ -167,7 +167,7 @@ def test_one_lane_at_most_drafts_and_one_at_most_verifies(monkeypatch):
     assert result.elapsed_ms == pytest.approx(max(ends) - table["start_ms"].min())
 
 
-def check_reading(monkeypatch):
+def test_prompts_are_read_while_the_other_lane_does_not_verify(monkeypatch):
     """Both lanes never take the target at once, and write the text of one lane.
 
     Each phase that takes it lasts a while, so that two of them would meet.
@@ -194,12 +194,11 @@ def check_reading(monkeypatch):
     assert result.tokens == generate(make_pair("llama"), make_prompts(), **RUN).tokens
 
 
-def test_prompts_are_read_while_the_other_lane_does_not_verify(monkeypatch):
-    check_reading(monkeypatch)
+def test_each_lane_computes_with_its_share_of_the_threads(monkeypatch):
+    """Of four threads with two, or with as many as the caller says.
 
-
-def check_thread_shares(monkeypatch):
-    """Of four threads each lane computes with two, or with as many as the caller says."""
+    With all of them in each, the lanes would wait for one another's operations.
+    """
     monkeypatch.setattr(lanes, "_cores", lambda: 2)
     seen = []
     advance = Lane.advance
@@ -226,13 +225,11 @@ def check_thread_shares(monkeypatch):
     assert set(seen) == {2, 3}
 
 
-def test_each_lane_computes_with_its_share_of_the_threads(monkeypatch):
-    """With all of them in each, the lanes would wait for one another's operations."""
-    check_thread_shares(monkeypatch)
-
-
-def check_disjoint(found):
-    """The lanes share nothing that a round changes."""
+@pytest.mark.parametrize("kind", SAMPLINGS)
+def test_lanes_share_only_what_no_round_changes(kind):
+    """A chooser keeps what it drew for the rows of its last round, so each lane has its own."""
+    options = Options(**RUN, lanes=2, num_threads=1, sampling=SAMPLINGS[kind])
+    found = make_lanes(make_run(make_pair("llama"), make_prompts(), options))
     first, second = (lane.run.state for lane in found)
     for name in ("chooser", "batch", "waiting", "layout"):
         assert getattr(first, name) is not getattr(second, name), name
@@ -240,13 +237,6 @@ def check_disjoint(found):
         assert first.caches[model] is not second.caches[model], model
     assert found[0].run.draft_length is not found[1].run.draft_length
     assert found[0].run.meter is not found[1].run.meter
-
-
-@pytest.mark.parametrize("kind", SAMPLINGS)
-def test_lanes_share_only_what_no_round_changes(kind):
-    """A chooser keeps what it drew for the rows of its last round, so each lane has its own."""
-    options = Options(**RUN, lanes=2, num_threads=1, sampling=SAMPLINGS[kind])
-    check_disjoint(make_lanes(make_run(make_pair("llama"), make_prompts(), options)))
 
 
 def test_without_two_cores_lanes_take_turns(monkeypatch):

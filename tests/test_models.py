@@ -8,6 +8,7 @@ import pytest
 import tiny_models
 import torch
 from conftest import check_refusal, generate, generate_alone, make_pair, make_prompts
+from tiny_models import tiny_model
 from transformers import (
     AutoModelForCausalLM,
     DogeConfig,
@@ -26,12 +27,6 @@ from specviz.engine.models.compat import read_setting
 from specviz.engine.models.settings import _WITHOUT_EFFECT
 
 NEW = 12
-
-
-def tiny(family: str, **changes: Any) -> PreTrainedModel:
-    """Return a random model of the family over 97 tokens."""
-    config = tiny_models.make_config(tiny_models.families()[family], **changes)
-    return tiny_models.build(family, config, config._attn_implementation or "eager")
 
 
 def check_text(target: PreTrainedModel, draft: PreTrainedModel | None = None, **options: Any):
@@ -55,29 +50,29 @@ MIXES = [
 ]
 
 
+OTHER_STRATEGIES = ("inplace", "exspec", "masking", "rollback")
+
+
 @pytest.mark.sweep(10)
+@pytest.mark.parametrize(
+    "strategy",
+    ["eqspec", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHER_STRATEGIES)],
+)
 @pytest.mark.parametrize(("target", "draft"), MIXES)
-def test_target_and_draft_of_different_families(target: str, draft: str) -> None:
-    check_text(tiny(target), tiny(draft), strategy="eqspec")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["inplace", "exspec", "masking", "rollback"])
-@pytest.mark.parametrize(("target", "draft"), MIXES)
-def test_mixed_families_under_the_other_strategies(target: str, draft: str, strategy: str) -> None:
-    check_text(tiny(target), tiny(draft), strategy=strategy)
+def test_target_and_draft_of_different_families(target: str, draft: str, strategy: str) -> None:
+    check_text(tiny_model(target), tiny_model(draft), strategy=strategy)
 
 
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("config", [LlamaConfig, GPT2Config])
 def test_tied_embeddings(config: type[PreTrainedConfig]) -> None:
-    model = tiny(config.model_type, tie_word_embeddings=True)
+    model = tiny_model(config.model_type, tie_word_embeddings=True)
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
-    check_text(model, tiny("qwen3", tie_word_embeddings=True))
+    check_text(model, tiny_model("qwen3", tie_word_embeddings=True))
 
 
 def test_a_model_that_keeps_no_cache_by_itself() -> None:
-    model = tiny("llama")
+    model = tiny_model("llama")
     model.config.use_cache = False
     model.generation_config.use_cache = False
     check_text(model)
@@ -97,16 +92,18 @@ def test_a_compiled_model_is_refused_with_the_remedy() -> None:
 
 @pytest.mark.slow
 def test_a_model_that_is_compiled_in_place() -> None:
-    model = tiny("llama")
+    model = tiny_model("llama")
     prompts = make_prompts()[1:4]
     expected = generate_alone(model, prompts, 6)
     model.compile(backend="eager")
-    result = generate(sv.Pair(model, tiny("gpt2")), prompts, max_new_tokens=6, num_draft_tokens=2)
+    result = generate(
+        sv.Pair(model, tiny_model("gpt2")), prompts, max_new_tokens=6, num_draft_tokens=2
+    )
     assert result.tokens == expected
 
 
 def test_training_mode_is_refused() -> None:
-    pair = sv.Pair(tiny("gpt2"), tiny("gpt2"))
+    pair = sv.Pair(tiny_model("gpt2"), tiny_model("gpt2"))
     for role, model in (("target", pair.target), ("draft", pair.draft)):
         # A part is enough: dropout works by module.
         model.transformer.h[1].train()
@@ -147,7 +144,7 @@ CHANGING = {
 @pytest.mark.sweep(19)
 @pytest.mark.parametrize("name", CHANGING)
 def test_settings_that_only_generate_applies_are_named(name: str) -> None:
-    pair = sv.Pair(tiny("llama"), tiny("llama"))
+    pair = sv.Pair(tiny_model("llama"), tiny_model("llama"))
     assert pair.notes == ()
     setattr(pair.target.generation_config, name, CHANGING[name])
     with pytest.warns(UserWarning, match="target.generation_config has") as caught:
@@ -192,9 +189,9 @@ def test_every_setting_of_greedy_generate_is_known() -> None:
     ],
 )
 def test_settings_that_change_nothing(settings: dict[str, Any]) -> None:
-    model = tiny("llama")
+    model = tiny_model("llama")
     model.generation_config.update(**settings)
-    pair = sv.Pair(model, tiny("gpt2"))
+    pair = sv.Pair(model, tiny_model("gpt2"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # transformers says that greedy search has no temperature
         expected = generate_alone(model, make_prompts()[:4], NEW)
@@ -205,7 +202,7 @@ def test_settings_that_change_nothing(settings: dict[str, Any]) -> None:
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")  # peft's own
 def test_lora() -> None:
     peft = pytest.importorskip("peft", reason="needs peft")
-    plain = tiny("llama")
+    plain = tiny_model("llama")
     torch.manual_seed(0)
     config = peft.LoraConfig(
         r=4, lora_alpha=8, lora_dropout=0.3, init_lora_weights=False, target_modules=["q_proj"]
@@ -231,13 +228,12 @@ def test_lora() -> None:
 
 def test_a_model_that_selects_in_long_texts_is_used_for_short_ones() -> None:
     """Doge keeps the largest values of a window; which of two equal ones depends on slots."""
-    config = tiny_models.make_config(DogeConfig, keep_window_size=64)
-    doge = AutoModelForCausalLM.from_config(config).eval()
-    config = tiny_models.make_config(
+    doge = tiny_models.make_config(DogeConfig, keep_window_size=64)
+    llama4 = tiny_models.make_config(
         Llama4TextConfig, layer_types=["full_attention"] * 2, floor_scale=64
     )
-    llama4 = AutoModelForCausalLM.from_config(config).eval()
-    for model in (doge, llama4):
+    for config in (doge, llama4):
+        model = AutoModelForCausalLM.from_config(config).eval()
         check_text(model)
         pair = sv.Pair(model, model)
         assert pair.max_positions == 64

@@ -154,19 +154,6 @@ def test_what_is_no_model():
         )
 
 
-def test_vocabularies_of_different_size_are_named_with_their_ids():
-    small, large = llama(), llama(vocab_size=VOCABULARY + 3)
-    for target, draft, sizes in (
-        (small, large, "100 tokens and target of 97"),
-        (large, small, "97 tokens and target of 100"),
-    ):
-        check_refusal(
-            lambda target=target, draft=draft: sv.Pair(target, draft),
-            f"draft has a vocabulary of {sizes}",
-            "ids 97..99",
-        )
-
-
 WORDS = [f"w{i}" for i in range(20)]
 
 
@@ -244,14 +231,18 @@ def test_a_targets_padding_changes_nothing(prompts):
     assert {event.logits.shape[-1] for event in events if event.phase == "verify"} == {VOCABULARY}
 
 
-def test_sizes_differ_and_the_tokenizer_names_what_only_one_of_them_has():
-    words = [f"w{i}" for i in range(VOCABULARY + 2)]
-    for target, draft in ((llama(), llama(vocab_size=104)), (llama(vocab_size=104), llama())):
+@pytest.mark.parametrize(
+    ("tokens", "evidence"), [(0, "there is no tokenizer"), (99, "the tokenizer has ids up to 98")]
+)
+def test_ids_that_only_one_model_has_are_named(tokens, evidence):
+    small, large = llama(), llama(vocab_size=104)
+    tokenizer = make_tokenizer([f"w{i}" for i in range(tokens)]) if tokens else None
+    for target, draft, sizes in ((small, large, (104, 97)), (large, small, (97, 104))):
         check_refusal(
-            lambda target=target, draft=draft: sv.Pair(target, draft, make_tokenizer(words)),
-            "draft has a vocabulary of ",
+            lambda target=target, draft=draft: sv.Pair(target, draft, tokenizer),
+            f"draft has a vocabulary of {sizes[0]} tokens and target of {sizes[1]}",
             "ids 97..103 exist in one",
-            "has ids up to 98",
+            evidence,
         )
 
 
@@ -446,7 +437,7 @@ def test_device_maps_that_cannot_be(arguments, begins):
 
 
 def test_device_map_without_accelerate(monkeypatch):
-    monkeypatch.setattr("specviz.engine.models.places.is_accelerate_available", lambda: False)
+    monkeypatch.setattr("specviz.engine.models.pair.is_accelerate_available", lambda: False)
     check_refusal(
         lambda: sv.load_pair(device_map="auto"),
         "device_map='auto' needs accelerate",

@@ -1,15 +1,11 @@
 """Selection of drafts on acceptance tables: against brute force, and against a plain loop."""
 
-import itertools
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from selection import QUEUE, compared, drawn, outcome
 
 from specviz.scheduling.selection import largest
@@ -24,43 +20,6 @@ from specviz.simulation import (
     replay,
     simulate,
 )
-
-RESULTS = Path(__file__).parent.parent / "docs" / "results.md"
-# Few different values, so that ties are frequent.
-PROBABILITIES = st.sampled_from([1.0, 0.5, 0.25])
-
-
-def batches(rows: int, depth: int) -> st.SearchStrategy[np.ndarray]:
-    values = st.lists(PROBABILITIES, min_size=rows * depth, max_size=rows * depth)
-    return values.map(lambda drawn: np.log(np.array(drawn)).reshape(rows, depth))
-
-
-def best_sum(chances: np.ndarray, capacity: int) -> float:
-    """The largest sum of chances that prefixes of at most `capacity` drafts can have."""
-    rows, depth = chances.shape
-    sums = np.concatenate([np.zeros((rows, 1)), np.exp(chances).cumsum(1)], 1)
-    return max(
-        sum(sums[row, length] for row, length in enumerate(lengths))
-        for lengths in itertools.product(range(depth + 1), repeat=rows)
-        if sum(lengths) <= capacity
-    )
-
-
-@settings(deadline=None)
-@given(
-    st.tuples(st.integers(1, 4), st.integers(1, 4)).flatmap(lambda shape: batches(*shape)),
-    st.integers(0, 17),
-)
-def test_the_chosen_drafts_are_the_best_prefixes(log_q: np.ndarray, capacity: int) -> None:
-    rows, depth = log_q.shape
-    chances = log_q.cumsum(1)
-    every = np.ones((rows, depth), bool)
-    chosen = largest(chances, every, capacity)
-    assert chosen.sum() == min(capacity, rows * depth)
-    reached = sum(np.exp(chances[row, :count]).sum() for row, count in enumerate(chosen))
-    assert reached == pytest.approx(best_sum(chances, capacity))
-    more = largest(chances, every, capacity + 1)
-    assert (more >= chosen).all(), "a larger capacity removes no draft"
 
 
 def test_of_equal_chances_the_earlier_position_comes_first() -> None:

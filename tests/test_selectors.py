@@ -66,6 +66,8 @@ def test_the_largest_scores_are_those_of_brute_force(
     assert sum(found) == room
     assert tuple(found) in possible
     assert chance(tuple(found)) == pytest.approx(max(map(chance, possible)))
+    more = largest(scores, usable, capacity + 1).tolist()
+    assert all(a >= b for a, b in zip(more, found, strict=True)), "more room takes no draft back"
 
 
 def test_scores_never_rise_along_a_row_and_only_one_kind_reads_the_draft() -> None:

@@ -68,7 +68,7 @@ def drafted(pair: sv.Pair, kind: str, committed: list[int]) -> list[tuple[int, f
             tokens = torch.tensor([[*committed, *drafts, *[0] * DEPTH]])
             states = pair.target.base_model(tokens, output_hidden_states=True).hidden_states
             start = torch.tensor([[len(committed) - 1]])
-            steps = head.unroll(tokens, head.select(states), start, step + 1)
+            steps = unroll(head, tokens, head.select(states), start, step + 1)
             logits = steps[step].logits[0, 0]
         distribution = torch.distributions.Categorical(logits=logits)
         log_q = float(distribution.logits.max())

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,9 +24,9 @@ from specviz.engine.heads.files import fingerprint
 from specviz.engine.heads.modules import HeadOutput, at, make_head
 from specviz.engine.heads.settings import LAST
 from specviz.zoo.heads import features as features_module
-from specviz.zoo.heads import training
+from specviz.zoo.heads import training, unroll
 from specviz.zoo.heads.export import export_head
-from specviz.zoo.heads.features import keep_features, target_features
+from specviz.zoo.heads.features import keep_features
 from specviz.zoo.heads.loss import HeadBatch, head_loss
 from specviz.zoo.heads.measure import count_hits, measure_coverage, measure_head, texts_from
 from specviz.zoo.heads.training import HeadPlan, kept_layers, train_head
@@ -196,7 +197,9 @@ def test_a_training_that_diverges_stops_and_keeps_its_checkpoint(
     assert torch.equal(kept[0], kept[1])
 
 
-def test_the_loss_is_least_for_a_head_that_knows_what_the_target_will_say(target, windows):
+def test_the_loss_is_least_for_a_head_that_knows_what_the_target_will_say(
+    target, windows, monkeypatch
+):
     """Step s of a chain is compared with the target's p after token start + s.
 
     Such a head's cross-entropy is the entropy of p, each step with .8 of the weight before.
@@ -208,22 +211,20 @@ def test_the_loss_is_least_for_a_head_that_knows_what_the_target_will_say(target
     last = output.hidden_states[-1]
     starts = torch.tensor([[0, 7, 20], [3, 4, 5]])
 
-    def unroll(shift: int) -> Callable[..., list[HeadOutput]]:
-        def outputs(_: object, __: object, starts: torch.Tensor, steps: int) -> list[HeadOutput]:
-            places = [starts + step + shift for step in range(steps)]
-            return [HeadOutput(at(output.logits, p), at(last, p)) for p in places]
-
-        return outputs
+    def outputs(shift: int, *given: Any) -> list[HeadOutput]:
+        starts, steps = given[-2:]
+        places = [starts + step + shift for step in range(steps)]
+        return [HeadOutput(at(output.logits, p), at(last, p)) for p in places]
 
     log_p = output.logits.log_softmax(-1)
     entropy = -(log_p.exp() * log_p).sum(-1)
     weights = torch.tensor([1, 0.8, 0.64])
     by_step = torch.stack([at(entropy, starts + step).mean() for step in range(3)])
     batch = HeadBatch(tokens, torch.zeros(2, 24, 48), last, starts)
-    head.unroll = unroll(0)
+    monkeypatch.setattr("specviz.zoo.heads.loss.unroll", partial(outputs, 0))
     found = head_loss(head, target, 3, batch)
     torch.testing.assert_close(found, (weights * by_step).sum() / weights.sum())
-    head.unroll = unroll(1)
+    monkeypatch.setattr("specviz.zoo.heads.loss.unroll", partial(outputs, 1))
     assert head_loss(head, target, 3, batch) > found + 0.1
 
 
@@ -273,21 +274,22 @@ def drafts_that_fit(
         after = place + 1 + step  # all drafts before are the text's
         tokens = torch.tensor([[*text[:after], *[0] * K]])
         states = target(tokens, output_hidden_states=True).hidden_states
-        outputs = head.unroll(tokens, head.select(states), torch.tensor([[place]]), step + 1)
+        outputs = unroll(head, tokens, head.select(states), torch.tensor([[place]]), step + 1)
         if text[after : after + 1] != [outputs[step].logits[0, 0].argmax().item()]:
             return step
     return K
 
 
-def test_hits_are_those_of_a_plain_count(target):
+def test_hits_are_those_of_a_plain_count(target, monkeypatch):
     """The head's first choice is always 0, and its second 1."""
     head = build_head("medusa", target)
     logits = -torch.arange(4096.0)
 
-    def unroll(_: object, __: object, starts: torch.Tensor, steps: int) -> list[HeadOutput]:
+    def outputs(*given: Any) -> list[HeadOutput]:
+        starts, steps = given[-2:]
         return [HeadOutput(logits.expand(*starts.shape, 4096), logits[:0]) for _ in range(steps)]
 
-    head.unroll = unroll
+    monkeypatch.setattr("specviz.zoo.heads.measure.unroll", outputs)
     texts = texts_from(target, [[1, 9], [5]], [[0, 0, 4, 0, 9], [0]], kept_layers(target))
     found = count_hits(head, texts, 3, 2)
     assert found.tokens.tolist() == [5, 1]
@@ -330,12 +332,3 @@ def test_a_stored_head_is_the_head_in_float16(kind, target, tmp_path):
     again.load_state_dict(stored)
     assert again.settings == head.settings
     assert_equal(again, head)
-
-
-def test_target_features_are_those_that_heads_select(target):
-    tokens = torch.arange(3, 20)[None]
-    states = target(tokens, output_hidden_states=True).hidden_states
-    for kind in KINDS:
-        head = build_head(kind, target)
-        found = target_features(target, tokens, head.settings.layers)
-        assert torch.equal(found, head.select(states))

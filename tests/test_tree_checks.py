@@ -132,22 +132,18 @@ def test_the_faults_of_chains_are_found_in_trees(fault: str) -> None:
     assert (found[0].rule, found[0].row) == (fault, 1)
 
 
-def test_a_biased_judge_is_named() -> None:
-    pair = make_pair("llama")
-    for options in ({"siblings": "drawn", "judged_by": "first"}, {"judged_by": "rest"}):
-        result = sv.generate(
-            pair,
-            make_prompts()[2:4],
-            drafter=sv.drafter("static_tree", valid=False, **options),
-            num_draft_tokens=7,
-            max_new_tokens=6,
-            sampling=REJECTION,
-            record=True,
-            progress=False,
-        )
-        found = sv.check_invariants(result.trace)
-        assert {(each.rule, each.round) for each in found} == {("acceptance", 0)}
-        assert not result.trace.meta["valid"]
+@pytest.mark.parametrize(
+    ("siblings", "judge"), [("drawn", "first"), ("likeliest", "rest"), ("independent", "rest")]
+)
+def test_a_biased_judge_is_named(siblings: str, judge: str) -> None:
+    """Greedily, its trees are judged as any are."""
+    drafter = sv.drafter("static_tree", siblings=siblings, judged_by=judge, valid=False)
+    trace = short(drafter, 7, sampling=REJECTION)
+    assert not trace.meta["valid"]
+    found = sv.check_invariants(trace)
+    assert {(each.rule, each.round) for each in found} == {("acceptance", 0)}
+    assert f"{siblings} children are judged_by={judge!r}" in str(found[0])
+    assert short(drafter, 7).meta["valid"]
 
 
 @pytest.mark.sweep(9)

@@ -3,12 +3,14 @@
 import functools
 import itertools
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import generate, generate_one_by_one, in_turn, make_pair, make_prompts
+from exact_trees import PARENTS, Conditional, V, conditional, drawn_trees, judged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
@@ -221,97 +223,24 @@ def test_a_threshold_on_trees_goes_by_the_whole_branch() -> None:
 
 # ---- is the text of a selected tree distributed as the target's? ----
 
-V = 3
-PATHS = ((0,), (1,), (0, 0))  # two children of the root, and one of the first
-Given = dict[tuple[int, ...], np.ndarray]
 
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("score", ["chosen", "largest"])
+def test_drawn_children_under_a_score_that_reads_them_are_biased(score: str) -> None:
+    """All trees that a row can draw, cut where a threshold is not sure of a branch."""
 
-def conditional(rng: np.random.Generator) -> Given:
-    texts = itertools.chain(*(itertools.product(range(V), repeat=n) for n in range(3)))
-    return {text: rng.dirichlet(np.ones(V)) for text in texts}
+    def lengths(drafts: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
+        rows = len(drafts)
+        chooser = SimpleNamespace(log_q=lambda logits: logits)
+        draft = Draft(drafts, log_q, parents=torch.tensor(PARENTS).expand(rows, -1))
+        state = stand_in([9] * rows, [3] * rows, chooser)
+        chosen = Threshold(0.1, score=score).choose(state, draft, rows * len(PARENTS)).lengths
+        assert chosen is not None
+        assert len(chosen.unique()) > 2
+        return chosen
 
-
-def drawn_trees(q: Given) -> list[tuple[tuple[int, int, int], float]]:
-    """Tokens of PATHS, drawn from q without replacement, and the chance of each."""
-    found = []
-    for first, second in itertools.permutations(range(V), 2):
-        chance = q[()][first] * q[()][second] / (1 - q[()][first])
-        for below in range(V):
-            found.append(((first, second, below), chance * q[first,][below]))
-    return found
-
-
-def emitted(p: Given, q: Given, tokens: tuple[int, ...], length: int, judge: str) -> Given:
-    """What a row writes, by text of three tokens, if the tree's first `length` drafts are judged.
-
-    What a round does not write, the target writes.
-    """
-    out: dict[tuple[int, ...], float] = {}
-
-    def write(text: tuple[int, ...], chance: float) -> None:
-        if len(text) == 3:
-            out[text] = out.get(text, 0.0) + chance
-            return
-        for token in range(V):
-            write((*text, token), chance * p[text][token])
-
-    def at(text: tuple[int, ...], children: list[int], chance: float) -> None:
-        here = p[text].copy()
-        drawn = q[text].copy()
-        for child in children:
-            takes = min(1.0, here[child] / drawn[child])
-            below = [tokens[2]] if not text and child == tokens[0] and length > 2 else []
-            at((*text, child), below, chance * takes)
-            chance *= 1 - takes
-            if chance <= 0:
-                return
-            here = np.clip(here - drawn, 0, None)
-            here /= here.sum()
-            drawn[child] = 0
-            drawn /= drawn.sum()
-        for token in range(V):
-            write((*text, token), chance * here[token])
-
-    if judge == "target":
-        write((), 1.0)  # drawn from the target at every step, whatever the drafts are
-    else:
-        at((), list(tokens[: min(length, 2)]), 1.0)
-    return out  # type: ignore[return-value]
-
-
-def distance(seed: int, score: str, judge: str) -> float:
-    """Total variation between what the first of two rows writes and the target's distribution."""
-    rng = np.random.default_rng(seed)
-    p = conditional(rng)
-    q = [conditional(rng) for _ in range(2)]
-    parents = torch.tensor([[-1, -1, 0]]).expand(2, -1)
-    usable = torch.ones(2, 3, dtype=torch.bool)
-    found: dict[tuple[int, ...], float] = {}
-    for (mine, chance), (other, others) in itertools.product(*map(drawn_trees, q)):
-        log_q = torch.zeros(2, 3, V, dtype=torch.float64)
-        for row, tokens in enumerate((mine, other)):
-            given_texts = [q[row][()], q[row][()], q[row][tokens[0],]]
-            log_q[row] = torch.from_numpy(np.log(np.stack(given_texts)))
-        tree = find_tree(parents)
-        scores = score_drafts(log_q, torch.tensor([mine, other]), score, tree).cummin(1)[0]
-        length = int(largest(scores, usable, 3)[0])
-        for text, share in emitted(p, q[0], mine, length, judge).items():
-            found[text] = found.get(text, 0.0) + chance * others * float(share)
-    right = {text: math.prod(p[text[:j]][text[j]] for j in range(3)) for text in found}
-    assert math.fsum(right.values()) == pytest.approx(1)
-    return sum(abs(found[text] - right[text]) for text in found) / 2
-
-
-@pytest.mark.sweep(18)
-@pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("judge", ["target", "rest"])
-def test_only_drawn_children_under_a_score_that_reads_them_are_biased(
-    score: str, judge: str
-) -> None:
-    """All trees of two rows over three tokens, three of six drafts judged; all cases summed."""
-    distances = [distance(seed, score, judge) for seed in range(4)]
-    drafter = sv.drafter("static_tree", siblings="drawn", judged_by=judge, paths=PATHS)
-    if sv.selector("tetris", score=score).foresees and drafter.judged_by_q:
+    distances = [judged(drawn_trees, seed, True, lengths) for seed in range(3)]
+    if Threshold(score=score).foresees:
         assert np.median(distances) > 0.01
     else:
         assert max(distances) < 1e-12
@@ -322,8 +251,7 @@ def first_tokens(paths: Any, judged_by: str, threshold: float, rows: int) -> np.
 
     A row's tree is cut where its scores fall below a threshold, under score="largest".
     """
-    rng = np.random.default_rng(2)
-    p, q = conditional(rng), conditional(rng)
+    p, q = conditional(2, 2), conditional(3, 2)
     chooser = SamplingParams(1.0).chooser(0)
     requests = torch.arange(rows)
     numbers = {path: j for j, path in enumerate(paths)}
@@ -365,7 +293,7 @@ def texts_of(tokens: torch.Tensor, paths: Any, draft: int) -> list[tuple[int, ..
     return [tuple(row) for row in tokens[:, branch].tolist()]
 
 
-def known(given_texts: Given, text: tuple[int, ...]) -> np.ndarray:
+def known(given_texts: Conditional, text: tuple[int, ...]) -> np.ndarray:
     """A distribution after the last two tokens of a text."""
     return given_texts[text[-2:]]
 
@@ -391,17 +319,28 @@ def test_drawn_trees_have_to_stand_level_by_level() -> None:
 REJECTION = SamplingParams(1.0)
 
 
-@pytest.mark.sweep(2)
-@pytest.mark.parametrize("selector", ["tetris", "threshold"])
-def test_trees_that_the_target_judges_take_any_selector(selector: str) -> None:
-    run: dict[str, Any] = {"sampling": REJECTION, "max_new_tokens": 8, "record": True}
-    for name in ("tree", "static_tree"):
-        result = generate(
-            make_pair("llama"), make_prompts(), drafter=name, selector=selector, **run
-        )
-        assert result.trace is not None
-        assert result.trace.meta["valid"] is True
-        assert result.trace.meta["foresees"] is False
+DRAWN = sv.drafter("static_tree", siblings="drawn", paths=LEVELS)
+UNBIASED: list[tuple[Any, Any]] = [
+    ("tree", "tetris"),
+    ("tree", "threshold"),
+    ("static_tree", "tetris"),
+    ("static_tree", "threshold"),
+    (DRAWN, sv.selector("tetris", score="largest")),
+    (DRAWN, sv.selector("tetris", score="entropy")),
+]
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize(("drafter", "selector"), UNBIASED, ids=str)
+def test_trees_take_a_selector_that_does_not_bias_them(drafter: Any, selector: Any) -> None:
+    """Any selector if the target judges; drawn in levels, one that reads no draft."""
+    result = generate(
+        make_pair("llama"), make_prompts(), drafter=drafter, selector=selector, num_draft_tokens=3,
+        sampling=REJECTION, max_new_tokens=8, record=True,
+    )  # fmt: skip
+    assert result.trace is not None
+    assert result.trace.meta["valid"] is True
+    assert result.trace.meta["foresees"] is False
 
 
 @pytest.mark.parametrize(
@@ -428,16 +367,6 @@ def test_drawn_trees_refuse_a_selection_that_would_bias_them(
                      **options)  # fmt: skip
     assert found.meta["valid"] is False
     assert found.meta["foresees"] is True
-
-
-def test_drawn_trees_in_levels_take_a_selector_that_reads_no_draft() -> None:
-    drafter = sv.drafter("static_tree", siblings="drawn", paths=LEVELS)
-    for score in ("largest", "entropy"):
-        result = generate(
-            make_pair("llama"), make_prompts(), drafter=drafter, num_draft_tokens=3,
-            selector=sv.selector("tetris", score=score), sampling=REJECTION, max_new_tokens=8,
-        )  # fmt: skip
-        assert result.meta["valid"] is True
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -6,89 +6,25 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import CLASSES, generate_one_by_one, make_pair, make_prompts
-from transformers import (
-    DeepseekV2Config,
-    DeepseekV2ForCausalLM,
-    DogeConfig,
-    DogeForCausalLM,
-    GPTBigCodeConfig,
-    GPTBigCodeForCausalLM,
-    GPTNeoXJapaneseConfig,
-    GPTNeoXJapaneseForCausalLM,
-    JetMoeConfig,
-    JetMoeForCausalLM,
-    LlamaForCausalLM,
-    PreTrainedModel,
+from conftest import (
+    CLASSES,
+    generate,
+    generate_alone,
+    generate_one_by_one,
+    make_pair,
+    make_prompts,
 )
+from tiny_models import tiny_model
+from transformers import LlamaForCausalLM, PreTrainedModel
 
 import specviz as sv
 from specviz.engine import trial
 from specviz.engine.kv.slabs import SlabLayer
 from specviz.engine.trial import check_exact, find_difference
 
-IDS: dict[str, Any] = {"vocab_size": 97, "bos_token_id": 1, "eos_token_id": 5, "pad_token_id": 0}
-MOE: dict[str, Any] = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4}
-
-
-def deepseek() -> PreTrainedModel:
-    """Latent attention: keys and values of different size, and as many heads as queries."""
-    config = DeepseekV2Config(
-        **IDS,
-        **MOE,
-        num_key_value_heads=4,
-        intermediate_size=64,
-        q_lora_rank=16,
-        kv_lora_rank=16,
-        qk_rope_head_dim=8,
-        qk_nope_head_dim=8,
-        v_head_dim=12,
-        n_routed_experts=4,
-        n_shared_experts=1,
-        num_experts_per_tok=2,
-        moe_intermediate_size=16,
-        first_k_dense_replace=1,
-        initializer_range=0.3,
-    )
-    return DeepseekV2ForCausalLM(config)
-
-
-def big_code() -> PreTrainedModel:
-    """Multi-query: one head of K/V, which the configuration does not state."""
-    config = GPTBigCodeConfig(**IDS, n_embd=32, n_layer=2, n_head=4, n_positions=128)
-    return GPTBigCodeForCausalLM(config)
-
-
-def jet_moe() -> PreTrainedModel:
-    """Each token chooses its query heads, so there are more of them than stated."""
-    config = JetMoeConfig(
-        **IDS,
-        num_hidden_layers=2,
-        hidden_size=32,
-        num_key_value_heads=2,
-        kv_channels=8,
-        intermediate_size=64,
-        num_local_experts=4,
-        initializer_range=0.3,
-    )
-    return JetMoeForCausalLM(config)
-
-
-def doge() -> PreTrainedModel:
-    """Works on the mask itself, by head."""
-    config = DogeConfig(
-        **IDS, **MOE, num_key_value_heads=2, intermediate_size=64, initializer_range=0.3
-    )
-    return DogeForCausalLM(config)
-
-
-def neox_japanese() -> PreTrainedModel:
-    """Takes views of K/V, so they have to be contiguous."""
-    config = GPTNeoXJapaneseConfig(**IDS, **MOE, initializer_range=0.3)
-    return GPTNeoXJapaneseForCausalLM(config)
-
-
-UNUSUAL = [deepseek, big_code, jet_moe, doge, neox_japanese]
+# Keys and values of different size; one head of K/V, which the configuration does not state; more
+# query heads than stated; a mask by head; views of K/V, which have to be contiguous.
+UNUSUAL = ["deepseek_v2", "gpt_bigcode", "jetmoe", "doge", "gpt_neox_japanese"]
 
 
 def made(make: Any) -> PreTrainedModel:
@@ -181,24 +117,16 @@ def test_models_that_obey_are_taken(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.sweep(24)
-@pytest.mark.parametrize("make", UNUSUAL)
+@pytest.mark.parametrize("family", UNUSUAL)
 @pytest.mark.parametrize("strategy", ["inplace", "eqspec", "exspec", "masking"])
-def test_unusual_attention_is_exact(make: Any, strategy: str) -> None:
+def test_unusual_attention_is_exact(family: str, strategy: str) -> None:
     """Compare with `generate` of each prompt alone. The draft is another random model."""
-    target = made(make)
-    draft = make_pair("llama").draft
+    target = tiny_model(family)
     prompts = make_prompts()[2:7]
-    expected = []
-    for prompt in prompts:
-        ids = torch.tensor([prompt])
-        with torch.inference_mode():
-            out = target.generate(
-                ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=12
-            )
-        expected.append(out[0, len(prompt) :].tolist())
-    for pair in (sv.Pair(target, target), sv.Pair(target, draft)):
-        result = sv.generate(
-            pair, prompts, strategy=strategy, batch_size=4, max_new_tokens=12, progress=False
+    expected = generate_alone(target, prompts, 12)
+    for draft in (target, make_pair("llama").draft):
+        result = generate(
+            sv.Pair(target, draft), prompts, strategy=strategy, batch_size=4, max_new_tokens=12
         )
         assert result.tokens == expected
 

@@ -10,6 +10,7 @@ from tree_drafters import TOKENS, going_on
 
 import specviz as sv
 from specviz.engine.heads import DraftHead, build_head
+from specviz.zoo.heads import unroll
 
 LEARNING_RATE = 1e-2
 FITTING_STEPS = 20  # with more, no draft would be rejected
@@ -39,7 +40,7 @@ def fitted(name: str, kind: str) -> DraftHead:
         features = head.select(target.base_model(tokens, output_hidden_states=True).hidden_states)
     for _ in range(FITTING_STEPS):
         loss = torch.zeros(())
-        for ahead, output in enumerate(head.unroll(tokens, features, starts, STEPS)):
+        for ahead, output in enumerate(unroll(head, tokens, features, starts, STEPS)):
             right = tokens.gather(1, starts + ahead + 1)
             loss = loss + cross_entropy(output.logits.flatten(0, 1), right.flatten())
         optimiser.zero_grad()

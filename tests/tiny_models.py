@@ -249,6 +249,12 @@ def build(family: str, config: PreTrainedConfig, attention: str) -> PreTrainedMo
     raise NotBuiltError(f"its smallest build here has {size / 1e6:.0f}M parameters")
 
 
+def tiny_model(family: str, **changes: Any) -> PreTrainedModel:
+    """Return a random model of the family over 97 tokens, with its own kind of attention."""
+    config = make_config(families()[family], **changes)
+    return build(family, config, config._attn_implementation or "eager")
+
+
 def _first_line(error: Exception) -> str:
     """Return the kind of an error and what it says."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [""]

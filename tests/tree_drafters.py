@@ -1,7 +1,7 @@
-"""Drafters whose trees are known: at random around the right text, as given, or a chain."""
+"""Drafters whose trees are known: at random around the right text, or a chain."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, ClassVar
@@ -110,20 +110,6 @@ class RandomTrees(Drafter):
             drawn.append(random_tree(generator, num_draft_tokens, self.shape, rest))
         parents, tokens = zip(*drawn, strict=True)
         return Draft(torch.tensor(tokens), parents=torch.tensor(parents))
-
-
-@dataclass(frozen=True)
-class Given(Drafter):
-    """Proposes whatever a function of (state, K) returns."""
-
-    made: Callable[[State, int], Draft] | None = None
-
-    name: ClassVar[str] = "given"
-    branches: ClassVar[bool] = True
-
-    def propose(self, state: State, num_draft_tokens: int) -> Draft:
-        assert self.made is not None
-        return self.made(state, num_draft_tokens)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from measure import FIGURES, Measured, command, without_model
 from torch.nn.functional import linear
 from torch.utils.benchmark import Timer
 
-from specviz.engine.models.pair import DTYPES
-from specviz.engine.models.places import find_device
+from specviz.engine.models.pair import DTYPES, find_device
 
 MIB = 2**20
 KERNELS = 256  # launched in a row, or captured in one graph

@@ -18,8 +18,7 @@ from transformers.utils import logging
 
 from specviz.bench.interleave import Steps
 from specviz.costs.shapes import SHAPES, named_pair
-from specviz.engine.models.pair import DTYPES, Pair, load_heads, load_pair
-from specviz.engine.models.places import find_device
+from specviz.engine.models.pair import DTYPES, Pair, find_device, load_heads, load_pair
 from specviz.engine.requests import Prompt, make_requests
 from specviz.util.files import is_file
 from specviz.util.validate import is_share, short

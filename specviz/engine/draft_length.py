@@ -234,37 +234,27 @@ class Times:
         """Return the median time of a size that was measured."""
         return median_low(self._kept[tokens])
 
-    def line(self) -> tuple[float, float]:
-        """Return the ms of a straight line through all medians: fixed, and of each token.
-
-        At least one size must have been measured. Neither cost is negative.
-        """
-        medians = np.array([self.usual(tokens) for tokens in self._kept])
-        tokens = np.array(list(self._kept))
-        counts = np.array([len(kept) for kept in self._kept.values()])
-        # Divided by the time itself, so that relative errors are fitted.
-        rows = np.stack([1 / medians, tokens / medians], 1)
-        weights = np.sqrt(counts)
-        (fixed, each), _ = nnls(rows * weights[:, None], weights)
-        return float(fixed), float(each)
-
     def draw(self, rng: np.random.Generator) -> Callable[[int], float]:
         """Return a function from tokens to ms, drawn from what is believed about each size.
 
-        The best guess is a straight line through all medians: a fixed cost, and one of each token.
-        The medians of a size outweigh the line as they become many.
+        The best guess is a straight line through all medians: a fixed cost, and one of each token,
+        neither of them negative. The medians of a size outweigh the line as they become many.
         """
         if not self._kept:
             return lambda tokens: 0.0
-        medians = {tokens: self.usual(tokens) for tokens in self._kept}
-        fixed, each = self.line()
+        usual = {tokens: self.usual(tokens) for tokens in self._kept}
+        medians = np.array(list(usual.values()))
+        weights = np.sqrt([len(kept) for kept in self._kept.values()])
+        # Divided by the time itself, so that relative errors are fitted.
+        rows = np.stack([1 / medians, np.array(list(usual)) / medians], 1)
+        (fixed, each), _ = nnls(rows * weights[:, None], weights)
         drawn: dict[int, float] = {}
 
         def ms(tokens: int) -> float:
             if tokens not in drawn:
                 count = self.count(tokens)
-                line = fixed + each * tokens
-                total = PRIOR_WEIGHT * line + count * medians.get(tokens, 0.0)
+                line = float(fixed) + float(each) * tokens
+                total = PRIOR_WEIGHT * line + count * usual.get(tokens, 0.0)
                 error = NOISE / (count + PRIOR_WEIGHT) ** 0.5
                 drawn[tokens] = total / (count + PRIOR_WEIGHT) * np.exp(error * rng.normal())
             return drawn[tokens]

@@ -4,14 +4,10 @@ Imports no torch, so that a command can refuse a wrong name before the seconds t
 """
 
 from collections.abc import Iterable
-from pathlib import Path
 
-from specviz.util.files import is_dir, is_file
-from specviz.util.validate import is_real, quoted_path, short
+from specviz.util.validate import is_real, short
 
 COUPLINGS = ("rejection", "gumbel")
-HEAD_CONFIG = "config.json"  # in the folder of a draft head
-DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-5, 1e5  # scores beyond these would leave float32's range
 OWN_OBJECT = ", or pass an object of your own"  # a remedy that the command line does not have
@@ -87,38 +83,3 @@ def _value(text: str) -> object:
         except ValueError:
             pass
     return text
-
-
-def check_device_map(device_map: object, device: str | None) -> None:
-    """Raise ValueError for a word that is no device map, or for a device besides."""
-    if device is not None:
-        raise ValueError(
-            f"device={short(device)} and device_map={short(device_map)} exclude each other; "
-            "leave one out"
-        )
-    if isinstance(device_map, str) and device_map not in DEVICE_MAPS:
-        raise ValueError(
-            f"device_map={short(device_map)} is unknown; choose one of {', '.join(DEVICE_MAPS)}, "
-            "or a dict from modules to devices; for one device pass device="
-        )
-
-
-def head_folders(path: Path) -> list[Path]:
-    """Return the folders of single heads in `path`, which may be one itself.
-
-    Raises FileNotFoundError if there are none.
-    """
-    if not is_dir(path):
-        raise FileNotFoundError(
-            f"folder={quoted_path(path)} does not exist; "
-            "pass one that `zoo.heads.export_head` wrote"
-        )
-    if is_file(path / HEAD_CONFIG):
-        return [path]
-    configs = sorted(path.glob(f"*/{HEAD_CONFIG}"))
-    if not configs:
-        raise FileNotFoundError(
-            f"folder={quoted_path(path)} holds no draft head: there is no {HEAD_CONFIG} in it or "
-            "in a folder of it; pass one that `zoo.heads.export_head` wrote"
-        )
-    return [config.parent for config in configs]

@@ -38,7 +38,7 @@ class Stopwatch:
         if self._cuda:
             torch.cuda.synchronize(self._device)
         rounds = len(self._spans) // len(PHASES)
-        times = [self._span(i) for i in range(rounds * len(PHASES))]
+        times = [self._since(*span) for span in self._spans[: rounds * len(PHASES)]]
         return np.array(times, dtype=np.float32).reshape(-1, len(PHASES))
 
     def spans_ms(self, origin: Any = None) -> np.ndarray:
@@ -61,17 +61,16 @@ class Stopwatch:
         On a CPU they leave out the time that other programs took, which no round is to blame for.
         """
         found = []
-        while self._next_is_finished():
-            stop = self._reported + len(PHASES)
-            found.append([self._busy(i) for i in range(self._reported, stop)])
+        while (stop := self._reported + len(PHASES)) <= len(self._spans):
+            spans = self._spans[self._reported : stop]
+            if not self._cuda:
+                found.append([(end[1] - begin[1]) * 1e3 for begin, end in spans])
+            elif spans[-1][1].query():
+                found.append([self._since(*span) for span in spans])
+            else:
+                break
             self._reported = stop
         return found
-
-    def _next_is_finished(self) -> bool:
-        stop = self._reported + len(PHASES)
-        if stop > len(self._spans):
-            return False
-        return not self._cuda or self._spans[stop - 1][1].query()
 
     def mark(self) -> Any:
         """Return this moment, on the clock of the phases."""
@@ -81,12 +80,5 @@ class Stopwatch:
         mark.record(torch.cuda.current_stream(self._device))
         return mark
 
-    def _span(self, i: int) -> float:
-        return self._since(*self._spans[i])
-
     def _since(self, begin: Any, end: Any) -> float:
         return float(begin.elapsed_time(end)) if self._cuda else (end[0] - begin[0]) * 1e3
-
-    def _busy(self, i: int) -> float:
-        begin, end = self._spans[i]
-        return self._span(i) if self._cuda else (end[1] - begin[1]) * 1e3

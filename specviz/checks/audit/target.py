@@ -23,8 +23,7 @@ from specviz.engine.models.compat import (
     position_limit,
 )
 from specviz.engine.models.hub import find
-from specviz.engine.models.pair import DTYPES, Pair
-from specviz.engine.models.places import check_places
+from specviz.engine.models.pair import DTYPES, Pair, find_device
 from specviz.engine.models.settings import describe_ignored
 from specviz.util.validate import require_choice
 
@@ -127,7 +126,7 @@ def find_target(
             f"target must be a folder, a hub id, a Pair or a transformers model, got "
             f"{type(target).__name__}; pass one of them"
         )
-    place = check_places(None, device)
+    place = find_device(device)
     kind: Any = "auto" if dtype is None else DTYPES[require_choice("dtype", dtype, DTYPES)]
     source = find("target", target)
     found_tokenizer = source.load(AutoTokenizer)

@@ -27,7 +27,6 @@ from specviz.engine.drafters.heads import (
     Eagle3Drafter,
     HeadDrafter,
     MedusaDrafter,
-    Reader,
     make_reader,
 )
 from specviz.engine.features import Features
@@ -35,7 +34,7 @@ from specviz.engine.kv.transfer import to_device
 from specviz.engine.models.pair import Pair
 from specviz.engine.sampling import Rejection
 from specviz.engine.state import State
-from specviz.engine.trees import Tree, find_tree, without_repeats
+from specviz.engine.trees import find_tree, without_repeats
 from specviz.util.validate import is_count, require_bool, require_choice, require_int, short
 
 MOST = 64  # drafts of a level, and levels
@@ -177,8 +176,8 @@ class Growth:
     """A tree that grows for each row of the batch.
 
     Attributes:
-        tokens, parents, depths, scores, columns, sources: lists of tensors (b, m), one for each
-            level. Drafts are numbered level by level. `columns` says how far behind the pending
+        tokens, parents, scores, columns, sources: lists of tensors (b, m), one for each level.
+            Drafts are numbered level by level. `columns` says how far behind the pending
             token's slot the draft model's K/V of a draft lies, 0 for none. `sources` says which of
             the logits read so far the draft was chosen from.
     """
@@ -380,7 +379,15 @@ class StaticTree(BasedDrafter):
         logits = []
         reader = make_reader(state)
         for depth, level in enumerate(shape.levels):
-            read = self._read(state, reader, level, depth, tokens, tree)  # (b, m, V)
+            if depth == 0:
+                read = reader.begin(state)  # (b, m, V), after what the level's drafts follow
+            else:
+                columns = level.nodes + 1
+                places = columns.expand(b, -1)
+                fed = tokens[:, level.nodes]
+                depths, seen = tree.depths[:, columns], tree.ancestors[:, columns]
+                feed = partial(state.feed_nodes, fed, places, depths, seen, nodes=places)
+                read = reader.read(fed, level.parents.expand(b, -1), feed)
             children = self._children(state, read, depth, level.fan)  # (b, m, fan)
             if drawn is not None:
                 drawn[:, level.drafts] = children[:, level.places, level.ranks]
@@ -398,21 +405,6 @@ class StaticTree(BasedDrafter):
             judged_by=self.judge,
             drawn=drawn,
         )
-
-    @staticmethod
-    def _read(
-        state: State, reader: Reader, level: "Level", depth: int, tokens: Tensor, tree: Tree
-    ) -> Tensor:
-        """Return the logits (b, m, V) after what the level's drafts follow."""
-        if depth == 0:
-            return reader.begin(state)
-        columns = level.nodes + 1
-        places = columns.expand(len(tokens), -1)
-        seen = tree.ancestors[:, columns]
-        read = tokens[:, level.nodes]
-        depths = tree.depths[:, columns]
-        feed = partial(state.feed_nodes, read, places, depths, seen, nodes=places)
-        return reader.read(read, level.parents.expand(len(tokens), -1), feed)
 
     def _children(self, state: State, logits: Tensor, depth: int, count: int) -> Tensor:
         """Return the children (b, m, count) of nodes at `depth`, given the logits (b, m, V)."""

@@ -86,10 +86,8 @@ class CachedHead(CachedModel):
 
     def prefill(self, feed: Feed, *, select: Select | None = None) -> None:
         """Write K/V of committed tokens, whose true features are known. No logits are computed."""
-        if not self.holds_kv:
-            return None
-        self.prefill_with(feed, self.features.before(feed.rows, feed.indices))
-        return None
+        if self.holds_kv:
+            self.prefill_with(feed, self.features.before(feed.rows, feed.indices))
 
     def prefill_with(self, feed: Feed, features: Tensor) -> None:
         """Write K/V of tokens, given the features (b, q, D) of those before them."""

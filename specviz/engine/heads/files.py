@@ -21,9 +21,10 @@ from transformers import LlamaConfig, PreTrainedModel, Qwen3Config
 
 from specviz.engine.heads.modules import DraftHead, make_head
 from specviz.engine.heads.settings import HeadSettings, check_layers, fused_layers, settings_for
-from specviz.engine.names import HEAD_CONFIG
+from specviz.util.files import is_dir, is_file
 from specviz.util.validate import is_finite, quoted_path, short
 
+HEAD_CONFIG = "config.json"
 FORMAT = "specviz head"
 VERSION = 1
 # What a file says besides the settings.
@@ -74,20 +75,36 @@ def fingerprint(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
+def head_folders(path: Path) -> list[Path]:
+    """Return the folders of single heads in `path`, which may be one itself.
+
+    Raises FileNotFoundError if there are none.
+    """
+    if not is_dir(path):
+        raise FileNotFoundError(
+            f"folder={quoted_path(path)} does not exist; "
+            "pass one that `zoo.heads.export_head` wrote"
+        )
+    if is_file(path / HEAD_CONFIG):
+        return [path]
+    configs = sorted(path.glob(f"*/{HEAD_CONFIG}"))
+    if not configs:
+        raise FileNotFoundError(
+            f"folder={quoted_path(path)} holds no draft head: there is no {HEAD_CONFIG} in it or "
+            "in a folder of it; pass one that `zoo.heads.export_head` wrote"
+        )
+    return [config.parent for config in configs]
+
+
 def read_head(folder: Path, target: PreTrainedModel) -> DraftHead:
     """Return the head in `folder`, attached to `target`, in its dtype and on its device.
 
     Raises:
-        FileNotFoundError: the folder holds no head, or no weights in safetensors.
+        FileNotFoundError: the folder holds no weights in safetensors.
         ValueError: the files are damaged or of an unknown layout, or the head does not fit the
             target.
     """
     path = folder / HEAD_CONFIG
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{quoted_path(folder)} holds no draft head: it has no {HEAD_CONFIG}; "
-            "pass a folder that `zoo.heads.export_head` wrote"
-        )
     try:
         config = json.loads(path.read_bytes())
         weights = _read_weights(folder)
@@ -371,9 +388,7 @@ class FolderOfHeads(Mapping[str, DraftHead]):
 
     def __init__(self, folder: Path, target: PreTrainedModel) -> None:
         self._target = target
-        self._folders: dict[str, Path] = {}
-        for path in sorted(folder.glob(f"*/{HEAD_CONFIG}")):
-            self._folders[path.parent.name] = path.parent
+        self._folders = {path.name: path for path in head_folders(folder)}
         self._read: dict[str, DraftHead] = {}
 
     # By identity: to compare heads, all of them would have to be read.

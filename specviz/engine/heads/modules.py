@@ -1,9 +1,8 @@
 """Draft heads as modules: EAGLE-3's layer, and the several small heads of Medusa and Clover.
 
 A head has no embedding of its own. It is attached to a target, whose embedding and LM head it uses
-and never changes. In decoding, a forward reads entries and finds earlier ones in a cache. In
-training, drafts from many starts of one text are unrolled at once by `Chains`, with the same
-weights. Not known here: rows, slabs and the loop.
+and never changes. A forward reads entries and finds earlier ones in a cache. Not known here: rows,
+slabs, the loop and training.
 
 Sources: EAGLE-3 (Li et al., arXiv 2503.01840); Medusa (Cai et al., arXiv 2401.10774); Clover (Xiao
 et al., arXiv 2405.00263), with the gate of the code of Clover-2 ("cosine") or of Clover's figure
@@ -16,13 +15,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import silu
+from torch.nn.functional import embedding, silu
 from transformers import LlamaConfig, PreTrainedModel, Qwen3Config
 from transformers.models.llama.modeling_llama import (
     LlamaAttention,
     LlamaMLP,
     LlamaRotaryEmbedding,
-    apply_rotary_pos_emb,
 )
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, Qwen3MLP
 
@@ -61,7 +59,7 @@ class DraftHead(PreTrainedModel):
         super().__init__(settings.layer_config())
         self.settings = settings
         self.training_s: float | None = None
-        self._target: tuple[nn.Module, nn.Module] | None = None
+        self._target: tuple[nn.Embedding, nn.Linear] | None = None
         size = settings.draft_vocabulary_size
         if size:
             # Names and meaning as in published checkpoints: draft id i is the target's id i + d2t.
@@ -75,37 +73,55 @@ class DraftHead(PreTrainedModel):
         self._target = (target.get_input_embeddings(), target.get_output_embeddings())
 
     @property
-    def target_embedding(self) -> nn.Module:
+    def target_embedding(self) -> nn.Embedding:
         assert self._target is not None, "a head is attached to its target before it runs"
         return self._target[0]
 
     @property
-    def target_lm_head(self) -> nn.Module:
+    def target_lm_head(self) -> nn.Linear:
         assert self._target is not None, "a head is attached to its target before it runs"
         return self._target[1]
 
-    def select(self, hidden_states: Sequence[Tensor]) -> Tensor:
-        """Return the features (b, q, F): the outputs of the layers it reads, side by side.
+    def forward(
+        self,
+        input_ids: Tensor,
+        features: Tensor,
+        position_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        use_cache: bool = True,
+        logits_to_keep: int = 1,
+        **arguments: Any,
+    ) -> HeadOutput:
+        """Read entries; return logits and own features after the last `logits_to_keep`.
 
-        hidden_states: the target's, as transformers returns them: the embedding, the output of each
-            layer but the last, and the output of the final norm.
+        Args:
+            input_ids: (b, q), the entries' tokens.
+            features: (b, q, D), fused, of the token before each of them.
+            position_ids: (b, q).
+            arguments: the cache, as transformers' attention takes it.
         """
-        device = hidden_states[0].device
-        parts = []
-        for layer in self.settings.layers:
-            # Entry i is the input of layer i, so the output of layer i is entry i + 1.
-            states = hidden_states[-1] if layer == LAST else hidden_states[layer + 1]
-            parts.append(states.to(device))
-        return torch.cat(parts, -1)
+        arguments["attention_mask"] = attention_mask
+        hidden = self.read(input_ids, features, position_ids, **arguments)
+        kept = hidden[:, hidden.shape[1] - logits_to_keep :]
+        return HeadOutput(self.predict(kept), kept)
+
+    def read(
+        self, input_ids: Tensor, features: Tensor, position_ids: Tensor, **arguments: Any
+    ) -> Tensor:
+        """Return own features (b, q, D) of all entries. A head that keeps K/V has to write this."""
+        raise NotImplementedError
+
+    def predict(self, states: Tensor) -> Tensor:
+        """Return logits (b, q, V) of own features (b, q, D)."""
+        raise NotImplementedError
+
+    def select(self, hidden_states: Sequence[Tensor]) -> Tensor:
+        """Return the features (b, q, F) of the layers that it reads; see `select_layers`."""
+        return select_layers(hidden_states, self.settings.layers)
 
     def fuse(self, features: Tensor) -> Tensor:
         """Return what the head keeps of features (b, q, F): (b, q, D)."""
         return features
-
-    def embed(self, tokens: Tensor) -> Tensor:
-        """Return the target's embeddings (..., D) of tokens (...)."""
-        embedded: Tensor = self.target_embedding(tokens)
-        return embedded
 
     def to_logits(self, states: Tensor) -> Tensor:
         """Return logits (..., V) from states (..., D)."""
@@ -125,12 +141,6 @@ class DraftHead(PreTrainedModel):
         if not self.settings.draft_vocabulary_size:
             return None
         return torch.arange(self.d2t.shape[0], device=self.d2t.device) + self.d2t
-
-    def rows_of_lm_head(self, tokens: Tensor) -> Tensor:
-        """Return the rows (..., D) of the target's LM head for tokens (...)."""
-        weight = self.target_lm_head.weight
-        assert isinstance(weight, Tensor)
-        return nn.functional.embedding(tokens, weight)
 
 
 class HeadLayer(nn.Module):
@@ -203,77 +213,19 @@ class HeadLayer(nn.Module):
         return output
 
 
-class Chains:
-    """Chains of drafts from several starts of each text, for training.
+def select_layers(hidden_states: Sequence[Tensor], layers: Sequence[int]) -> Tensor:
+    """Return the outputs (b, q, F) of these layers, side by side.
 
-    Step 0 of a chain is the entry at its start, among the true entries before it. Step s is an
-    entry s places on, which sees the true entries up to the start and the chain's own after that.
+    hidden_states: the target's, as transformers returns them: the embedding, the output of each
+        layer but the last, and the output of the final norm.
     """
-
-    def __init__(
-        self, layer: HeadLayer, attended: Tensor, starts: Tensor, hides_first: bool = False
-    ) -> None:
-        """Compute K/V of the true entries.
-
-        Args:
-            attended: (b, T, W), of the true entries, as `HeadLayer.attended` gives it.
-            starts: (b, m), the entries at which chains start.
-            hides_first: see `HeadSettings`.
-        """
-        self.layer = layer
-        self.starts = starts
-        positions = torch.arange(attended.shape[1], device=attended.device)[None]
-        self._keys, self._values = self._key_value(attended, positions)  # (b, G, T, d)
-        self._before = positions[:, None] <= starts[..., None]  # (b, m, T)
-        self._before_later = self._before  # of steps behind the first
-        if hides_first:
-            self._before_later = self._before & (positions > 0)
-            # Entry 0 itself has nothing else to attend to.
-            self._before = self._before_later | (starts[..., None] == 0) & (positions == 0)
-        self._own: list[tuple[Tensor, Tensor]] = []
-
-    def _split(self, projected: Tensor, norm: str = "") -> Tensor:
-        """Return (b, heads, q, d) from (b, q, heads * d), normed where the attention does so."""
-        b, q, _ = projected.shape
-        split = projected.view(b, q, -1, self.layer.self_attn.head_dim).transpose(1, 2)
-        if hasattr(self.layer.self_attn, norm):
-            split = getattr(self.layer.self_attn, norm)(split)
-        return split
-
-    def _key_value(self, attended: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        attention = self.layer.self_attn
-        keys = self._split(attention.k_proj(attended), "k_norm")
-        cos, sin = self.layer.position_embeddings(attended, positions)
-        keys, _ = apply_rotary_pos_emb(keys, keys, cos, sin)
-        return keys, self._split(attention.v_proj(attended))
-
-    def step(self, states: Tensor, embedded: Tensor | None, number: int) -> Tensor:
-        """Return the own features (b, m, D) of the entries at step `number`, in order from 0.
-
-        states, embedded: (b, m, D), of these entries.
-        """
-        attention = self.layer.self_attn
-        attended = self.layer.attended(states, embedded)
-        positions = self.starts + number
-        cos, sin = self.layer.position_embeddings(attended, positions)
-        queries = self._split(attention.q_proj(attended), "q_norm")
-        queries, _ = apply_rotary_pos_emb(queries, queries, cos, sin)
-        if number:
-            self._own.append(self._key_value(attended, positions))
-        b, heads, m, depth = queries.shape
-        grouped = queries.view(b, self._keys.shape[1], -1, m, depth)  # (b, G, H / G, m, d)
-        scores = [grouped @ self._keys[:, :, None].transpose(-1, -2)]  # (b, G, H / G, m, T)
-        before = self._before_later if number else self._before
-        scores[0] = scores[0].masked_fill(~before[:, None, None], -torch.inf)
-        for keys, _ in self._own:
-            scores.append((grouped * keys[:, :, None]).sum(-1, keepdim=True))
-        weights = (torch.cat(scores, -1) * attention.scaling).softmax(-1)
-        length = self._keys.shape[2]
-        out = weights[..., :length] @ self._values[:, :, None]
-        for i, (_, values) in enumerate(self._own):
-            out = out + weights[..., length + i, None] * values[:, :, None]
-        out = out.reshape(b, heads, m, depth).transpose(1, 2).reshape(b, m, -1)
-        return self.layer.finish(states, attention.o_proj(out))
+    device = hidden_states[0].device
+    parts = []
+    for layer in layers:
+        # Entry i is the input of layer i, so the output of layer i is entry i + 1.
+        states = hidden_states[-1] if layer == LAST else hidden_states[layer + 1]
+        parts.append(states.to(device))
+    return torch.cat(parts, -1)
 
 
 def shifted(features: Tensor) -> Tensor:
@@ -307,51 +259,15 @@ class EagleHead(DraftHead):
         fused: Tensor = self.fc(features)
         return fused
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        features: Tensor,
-        position_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        use_cache: bool = True,
-        logits_to_keep: int = 1,
-        **arguments: Any,
-    ) -> HeadOutput:
-        """Read entries and return logits and own features after the last `logits_to_keep`.
+    def read(
+        self, input_ids: Tensor, features: Tensor, position_ids: Tensor, **arguments: Any
+    ) -> Tensor:
+        embedded = self.target_embedding(input_ids)
+        hidden: Tensor = self.midlayer(features, embedded, position_ids, **arguments)
+        return hidden
 
-        Args:
-            input_ids: (b, q), the entries' tokens.
-            features: (b, q, D), fused, of the token before each of them.
-            arguments: the cache, as transformers' attention takes it.
-        """
-        arguments["attention_mask"] = attention_mask
-        hidden = self.midlayer(features, self.embed(input_ids), position_ids, **arguments)
-        kept = hidden[:, hidden.shape[1] - logits_to_keep :]
-        return HeadOutput(self.to_logits(self.norm(kept)), kept)
-
-    def unroll(
-        self, tokens: Tensor, features: Tensor, starts: Tensor, steps: int
-    ) -> list[HeadOutput]:
-        """Return logits and own features, (b, m, ...) each, at each step of chains.
-
-        Step s of a chain reads token start + s, which is given, and its own feature of the token
-        before. It predicts token start + s + 1.
-
-        Args:
-            tokens: (b, T).
-            features: (b, T, F), the target's, as `select` gives them.
-            starts: (b, m), each with start + steps <= T.
-        """
-        fused = shifted(self.fuse(features))
-        embedded = self.embed(tokens)
-        attended = self.midlayer.attended(fused, embedded)
-        chains = Chains(self.midlayer, attended, starts, self.settings.hides_first)
-        outputs = []
-        feature = at(fused, starts)
-        for step in range(steps):
-            feature = chains.step(feature, at(embedded, starts + step), step)
-            outputs.append(HeadOutput(self.to_logits(self.norm(feature)), feature))
-        return outputs
+    def predict(self, states: Tensor) -> Tensor:
+        return self.to_logits(self.norm(states))
 
 
 class Gate(nn.Module):
@@ -429,24 +345,14 @@ class ResidualHeads(DraftHead):
                 nn.init.zeros_(layer.weight)
                 nn.init.zeros_(layer.bias)
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        features: Tensor,
-        position_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        use_cache: bool = True,
-        logits_to_keep: int = 1,
-        **arguments: Any,
-    ) -> HeadOutput:
-        """Return states (b, q, D) after the block, of the last `logits_to_keep` entries.
+    def read(
+        self, input_ids: Tensor, features: Tensor, position_ids: Tensor, **arguments: Any
+    ) -> Tensor:
+        hidden: Tensor = self.block(features, None, position_ids, **arguments)
+        return hidden
 
-        There are no logits yet: those are `step`'s.
-        """
-        arguments["attention_mask"] = attention_mask
-        hidden = self.block(features, None, position_ids, **arguments)
-        kept = hidden[:, hidden.shape[1] - logits_to_keep :]
-        return HeadOutput(kept[..., :0], kept)
+    def predict(self, states: Tensor) -> Tensor:
+        return states[..., :0]  # the logits are those of `step`
 
     def step(self, states: Tensor, tokens: Tensor, number: int) -> HeadOutput:
         """Return logits (..., V) of head `number`, and the states (..., D) for the next head.
@@ -454,7 +360,8 @@ class ResidualHeads(DraftHead):
         tokens: (...), the token before the one that is proposed.
         """
         if self.settings.gate != "none":
-            states = self.gates[number](states, self.rows_of_lm_head(tokens))
+            rows = embedding(tokens, self.target_lm_head.weight)
+            states = self.gates[number](states, rows)
         proposed = states + silu(self.heads[number](states))
         if len(self.deeper):
             layers = self.deeper[number]
@@ -464,26 +371,6 @@ class ResidualHeads(DraftHead):
         if self.settings.own_lm_heads:
             return HeadOutput(self.lm_heads[number](proposed), states)
         return HeadOutput(self.to_logits(proposed), states)
-
-    def unroll(
-        self, tokens: Tensor, features: Tensor, starts: Tensor, steps: int
-    ) -> list[HeadOutput]:
-        """Return logits (b, m, V) and states (b, m, D) of each head, for chains from `starts`.
-
-        Head s reads token start + s, which is given, and predicts token start + s + 1. Arguments
-        are as for `EagleHead.unroll`.
-        """
-        entries = shifted(features)
-        states = at(entries, starts)
-        if self.settings.block:
-            chains = Chains(self.block, self.block.attended(entries, None), starts)
-            states = chains.step(states, None, 0)
-        outputs = []
-        for number in range(steps):
-            output = self.step(states, at(tokens, starts + number), number)
-            outputs.append(output)
-            states = output.hidden
-        return outputs
 
 
 def make_head(settings: HeadSettings) -> DraftHead:

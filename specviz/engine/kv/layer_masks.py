@@ -27,8 +27,8 @@ from specviz.engine.models.compat import (
     layer_types,
     masks_columns,
     read_setting,
+    source_of,
 )
-from specviz.engine.models.source import source_of
 
 Narrow = Callable[[Tensor], Tensor]
 # How a forward asks whether it was given a mask for each type of layer.

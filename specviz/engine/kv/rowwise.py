@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from specviz.engine.kv.having import having
-from specviz.engine.models.compat import ASKS_OFFSET
-from specviz.engine.models.source import source_of
+from specviz.engine.models.compat import ASKS_OFFSET, source_of
 
 
 def find_rowwise(model: nn.Module) -> list[nn.Module]:

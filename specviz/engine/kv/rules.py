@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from specviz.engine.models.source import source_of
+from specviz.engine.models.compat import source_of
 
 
 @dataclass(frozen=True)

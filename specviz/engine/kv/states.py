@@ -23,7 +23,7 @@ from transformers.cache_utils import LinearAttentionLayer
 
 from specviz.engine.kv.having import having
 from specviz.engine.kv.rules import Scan, reading
-from specviz.engine.models.source import source_of
+from specviz.engine.models.compat import source_of
 
 # States after one token of a row, by what a mixer calls them in the cache.
 Snapshot = dict[tuple[str, int], Tensor]

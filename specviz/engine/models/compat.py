@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 OWN_ATTENTION = "specviz_grouped"  # see `engine.kv.attention`
@@ -20,9 +21,9 @@ _BATCH_DEPENDENT_ROPE = ("longrope", "dynamic")
 # value, or scales by the number of tokens in the cache, which slabs do not have.
 _POSITION_LIMITS = ("max_position_embeddings", "keep_window_size", "floor_scale")
 
-
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 # The setting that says to how many tokens a layer of a type attends.
+WIDTHS = {SLIDING: "sliding_window", CHUNKED: "attention_chunk_size"}
 STATES = {"conv", "linear_attention"}  # layers that keep a state instead of K/V
 HYBRIDS = {"hybrid", "hybrid_sliding"}  # layers that keep both
 INDEXED = "indexed_attention"  # layers that select tokens by keys of their own
@@ -31,7 +32,6 @@ ASKS_OFFSET = ".get_query_offset("
 ASKS_POSITIONS = ".indexer_position_ids"
 MASKS_COLUMNS = "self.bias[:, :, key_length - query_length : key_length, :key_length]"
 _NOTHING = {"mlp", "moe"}
-WIDTHS = {SLIDING: "sliding_window", CHUNKED: "attention_chunk_size"}
 
 
 def check_model(role: str, model: PreTrainedModel) -> None:
@@ -113,8 +113,8 @@ def _looks_ahead(model: PreTrainedModel) -> bool:
     # BERT's kind has a language-model head, too, but attends to both sides unless its layers were
     # made with is_decoder=True. Of a model with several parts, the decoder counts, and of that what
     # reads the text: neither images nor, by cross-attention, another part's output.
-    decoder: torch.nn.Module = model.get_decoder()
-    others: set[torch.nn.Module] = set()
+    decoder: nn.Module = model.get_decoder()
+    others: set[nn.Module] = set()
     for module in decoder.modules():
         parts = set(module.modules())
         reads_text = getattr(module, "main_input_name", "input_ids") == "input_ids"
@@ -178,14 +178,17 @@ def masks_columns(model: PreTrainedModel) -> bool:
 
 def _asks(model: PreTrainedModel, what: str) -> bool:
     """Return whether the file of the model's class has this text."""
-    return what in _source(type(model).__module__)
+    return what in source_of(sys.modules[type(model).__module__])
 
 
 @cache
-def _source(module: str) -> str:
+def source_of(code: Any) -> str:
+    """Return the source of a module, class or function of a model; "" where it has no file."""
+    if getattr(code, "__module__", "").startswith("torch."):
+        return ""
     try:
-        return inspect.getsource(sys.modules[module])
-    except (OSError, TypeError):  # a class that was typed in has no file
+        return inspect.getsource(code)
+    except (OSError, TypeError):
         return ""
 
 
@@ -251,17 +254,6 @@ def input_device(model: PreTrainedModel) -> torch.device:
     # The embedding's weights may be offloaded, so its hook knows better where it runs.
     place = getattr(getattr(embedding, "_hf_hook", None), "execution_device", None)
     return embedding.weight.device if place is None else torch.empty(0, device=place).device
-
-
-def check_same_device(target: PreTrainedModel, draft: PreTrainedModel) -> None:
-    """Raise ValueError if the two models take their inputs on different devices."""
-    target_device = input_device(target)
-    draft_device = input_device(draft)
-    if target_device != draft_device:
-        raise ValueError(
-            f"draft is on {draft_device}, target on {target_device}; "
-            f"move one of them, for instance draft.to({str(target_device)!r})"
-        )
 
 
 def vocabulary_sizes(target: PreTrainedModel, draft: PreTrainedModel) -> tuple[int, int]:

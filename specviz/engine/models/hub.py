@@ -91,7 +91,13 @@ def check_name(role: str, name: object) -> bool:
     local = not isinstance(name, str) or name.startswith((".", "~", "/"))
     # What is longer than a hub id is for the hub's own check to refuse, and may be no file's name.
     if not local and not has_config and (len(str(name)) > MAX_HUB_ID or not folder.exists()):
-        _check_hub_id(role, str(name))
+        try:
+            validate_repo_id(str(name))
+        except HFValidationError:
+            raise FileNotFoundError(
+                f"{role}={quoted_path(name)} is neither a folder nor a hub id (owner/name); "
+                "check the path"
+            ) from None
         return True
     if not has_config:
         raise FileNotFoundError(
@@ -109,25 +115,13 @@ def find(role: str, name: object) -> Source:
             and the model is not in its local cache.
         FileNotFoundError: the folder does not exist, or holds no model.
     """
-    if check_name(role, name):
-        return _find_on_hub(role, str(name))
-    files = frozenset(path.name for path in Path(str(name)).iterdir())
-    source = Source(role, str(name), files, "check that all its files are there")
-    source.check_safetensors()
-    return source
-
-
-def _check_hub_id(role: str, name: str) -> None:
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        raise FileNotFoundError(
-            f"{role}={quoted_path(name)} is neither a folder nor a hub id (owner/name); "
-            "check the path"
-        ) from None
-
-
-def _find_on_hub(role: str, name: str) -> Source:
+    is_on_hub = check_name(role, name)
+    name = str(name)
+    if not is_on_hub:
+        files = frozenset(path.name for path in Path(name).iterdir())
+        source = Source(role, name, files, "check that all its files are there")
+        source.check_safetensors()
+        return source
     try:
         siblings = HfApi().model_info(name, timeout=HUB_SECONDS).siblings or ()
     except RepositoryNotFoundError:
@@ -136,19 +130,15 @@ def _find_on_hub(role: str, name: str) -> Source:
             "shows you; check the spelling, or log in with `hf auth login` if the model is private"
         ) from None
     except Exception as error:  # its type depends on the HTTP library that the client uses
-        return _find_in_cache(role, name, error)
+        if isinstance(try_to_load_from_cache(name, "config.json"), str):
+            remedy = "only a part of it is in the hub's local cache, so go online once"
+            return Source(role, name, None, remedy)
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"{role}={name!r} is not a local folder, cannot be looked up on the hub ({reason}) and "
+            "is not in the hub's local cache; check path or network, or pass a folder that holds "
+            "the model"
+        ) from error
     files = frozenset(sibling.rfilename for sibling in siblings)
     page = f"{constants.ENDPOINT}/{name}"
     return Source(role, name, files, f"see {page} for its files and who may download them")
-
-
-def _find_in_cache(role: str, name: str, error: Exception) -> Source:
-    """Find a model whose look-up on the hub failed with `error`."""
-    if isinstance(try_to_load_from_cache(name, "config.json"), str):
-        remedy = "only a part of it is in the hub's local cache, so go online once"
-        return Source(role, name, None, remedy)
-    reason = str(error).strip().partition("\n")[0]
-    raise ValueError(
-        f"{role}={name!r} is not a local folder, cannot be looked up on the hub ({reason}) and is "
-        "not in the hub's local cache; check path or network, or pass a folder that holds the model"
-    ) from error

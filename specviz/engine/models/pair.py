@@ -16,13 +16,12 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging
+from transformers.utils import is_accelerate_available, logging
 
-from specviz.engine.heads.files import FolderOfHeads, check_heads, read_head
+from specviz.engine.heads.files import FolderOfHeads, check_heads, head_folders, read_head
 from specviz.engine.heads.modules import DraftHead
 from specviz.engine.models.compat import (
     check_model,
-    check_same_device,
     check_tokenizers,
     check_vocabularies,
     input_device,
@@ -30,9 +29,7 @@ from specviz.engine.models.compat import (
     vocabulary_sizes,
 )
 from specviz.engine.models.hub import find
-from specviz.engine.models.places import DeviceMap, check_places
 from specviz.engine.models.settings import describe_ignored
-from specviz.engine.names import head_folders
 from specviz.util.validate import require_choice, require_kind, require_path, short
 
 DTYPES = {
@@ -41,6 +38,8 @@ DTYPES = {
     "float16": torch.float16,
     "float64": torch.float64,
 }
+DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
+DeviceMap = str | Mapping[str, int | str]
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,7 +69,12 @@ class Pair:
         check_model("target", self.target)
         check_model("draft", self.draft)
         check_vocabularies(self.target, self.draft, self.tokenizer)
-        check_same_device(self.target, self.draft)
+        draft_device = input_device(self.draft)
+        if draft_device != self.device:
+            raise ValueError(
+                f"draft is on {draft_device}, target on {self.device}; "
+                f"move one of them, for instance draft.to({str(self.device)!r})"
+            )
         # Those of a folder are checked when they are read.
         if not isinstance(self.heads, FolderOfHeads):
             check_heads(self.heads, self.target)
@@ -168,8 +172,14 @@ def load_pair(
             f"{missing}=None with {short(given)} for the other; "
             f"give a {missing} too, or neither for the embedded pair"
         )
-    found_device = check_places(device_map, device)
-    found_dtype = _dtype(dtype, "float32" if target is None else "auto")
+    found_device = None
+    if device_map is None:
+        found_device = find_device(device)
+    else:
+        _check_device_map(device_map, device)
+    found_dtype: torch.dtype | str = torch.float32 if target is None else "auto"
+    if dtype is not None:
+        found_dtype = DTYPES[require_choice("dtype", dtype, DTYPES)]
     if target is None or draft is None:
         folder = Path(str(resources.files("specviz") / "zoo" / "weights"))
         with _no_progress_bars():
@@ -256,7 +266,60 @@ def _no_progress_bars() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _dtype(name: object, default: str) -> torch.dtype | str:
+def find_device(name: str | None, argument: str = "device") -> torch.device:
+    """Return the device of that name; for None, CUDA where available, else the CPU.
+
+    Raises ValueError if the device is unknown or absent. argument: what the message calls it.
+    """
+    has_cuda = torch.cuda.is_available()
+    present = ["cpu"]
+    if has_cuda:
+        present += [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        present.append("mps")
     if name is None:
-        return DTYPES.get(default, default)
-    return DTYPES[require_choice("dtype", name, DTYPES)]
+        return torch.device("cuda:0" if has_cuda else "cpu")
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError, OverflowError, ValueError):
+        raise ValueError(
+            f"{argument}={short(name)} is unknown; "
+            f"pass one that this machine has: {', '.join(present)}"
+        ) from None
+    # A machine has one CPU and one MPS device, which may also be called cpu:0 and mps:0.
+    is_single = device.type in ("cpu", "mps") and not device.index
+    full_name = device.type if is_single else f"{device.type}:{device.index or 0}"
+    if full_name not in present:
+        raise ValueError(
+            f"{argument}={short(name)} is not there; "
+            f"pass one that this machine has: {', '.join(present)}"
+        )
+    return torch.device(device.type) if is_single else device
+
+
+def _check_device_map(device_map: object, device: str | None) -> None:
+    """Raise ValueError or ImportError, as `load_pair`, for one that cannot be used."""
+    if device is not None:
+        raise ValueError(
+            f"device={short(device)} and device_map={short(device_map)} exclude each other; "
+            "leave one out"
+        )
+    if isinstance(device_map, str) and device_map not in DEVICE_MAPS:
+        raise ValueError(
+            f"device_map={short(device_map)} is unknown; choose one of {', '.join(DEVICE_MAPS)}, "
+            "or a dict from modules to devices; for one device pass device="
+        )
+    if not isinstance(device_map, str | Mapping) or not device_map:
+        raise ValueError(
+            f"device_map must be a str or a dict, got {short(device_map)}; "
+            f"pass one of {', '.join(DEVICE_MAPS)}, or a dict from modules to devices"
+        )
+    if isinstance(device_map, Mapping):
+        for place in device_map.values():
+            if place != "disk":
+                find_device(f"cuda:{place}" if isinstance(place, int) else place, "device_map")
+    if not is_accelerate_available():
+        raise ImportError(
+            f"device_map={device_map!r} needs accelerate, which is not installed; "
+            'run: pip install "specviz[accelerate]"'
+        )

@@ -7,11 +7,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from specviz.engine.heads.files import FORMAT, VERSION
 from specviz.engine.heads.modules import DraftHead
 from specviz.util.files import make_folder, write_folder
-
-FORMAT = "specviz head"
-VERSION = 1
 
 
 def export_head(head: DraftHead, folder: Path) -> None:

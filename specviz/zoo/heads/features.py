@@ -21,7 +21,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from specviz.engine.heads.files import fingerprint
-from specviz.engine.heads.settings import LAST
+from specviz.engine.heads.modules import select_layers
 from specviz.util.files import replacing
 
 SHARD_WINDOWS = 128
@@ -73,9 +73,7 @@ def target_features(target: PreTrainedModel, tokens: Tensor, layers: Sequence[in
     The target's layers alone are run, not its LM head.
     """
     states = target.base_model(tokens, output_hidden_states=True, use_cache=False).hidden_states
-    # Entry i is the input of layer i, so the output of layer i is entry i + 1.
-    parts = [states[-1] if layer == LAST else states[layer + 1] for layer in layers]
-    return torch.cat([part.to(tokens.device) for part in parts], -1)
+    return select_layers(states, layers)
 
 
 def keep_features(

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specviz.engine.heads.modules import DraftHead
+from specviz.zoo.heads.chains import unroll
 
 DECAY = 0.8  # weight of a step against the one before
 
@@ -36,7 +37,7 @@ class HeadBatch:
 def head_loss(
     head: DraftHead,
     target: PreTrainedModel,
-    unroll: int,
+    steps: int,
     batch: HeadBatch,
 ) -> Tensor:
     """Return the mean over starts and steps of the cross-entropy in nats, by the steps' weights.
@@ -46,11 +47,11 @@ def head_loss(
     with torch.no_grad():
         p = target.get_output_embeddings()(batch.last).float().softmax(-1)  # (b, T, V)
     rows = torch.arange(len(p), device=p.device)[:, None]
-    outputs = head.unroll(batch.tokens, batch.features, batch.starts, unroll)
+    outputs = unroll(head, batch.tokens, batch.features, batch.starts, steps)
     total = torch.zeros((), device=p.device)
     for step, output in enumerate(outputs):
         places = batch.starts + step
         log_q = output.logits.float().log_softmax(-1)  # (b, m, V)
         value = -(p[rows, places] * log_q).sum(-1).mean()
         total = total + DECAY**step * value
-    return total / sum(DECAY**step for step in range(unroll))
+    return total / sum(DECAY**step for step in range(steps))

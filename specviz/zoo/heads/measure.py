@@ -16,6 +16,7 @@ from specviz.engine.heads.modules import DraftHead
 from specviz.engine.models.pair import Pair
 from specviz.generation.generate import generate
 from specviz.record.schema import Array
+from specviz.zoo.heads.chains import unroll
 from specviz.zoo.heads.features import target_features
 
 NEW_TOKENS = 128
@@ -181,7 +182,7 @@ def _ranks(head: DraftHead, text: Text, steps: int) -> Array:
     last = len(text.tokens) - 1
     starts = torch.arange(text.prompt_length - 1, last, device=tokens.device)
     ranks = torch.full((len(starts), steps), -1)
-    outputs = head.unroll(tokens[None], features[None], starts[None], steps)
+    outputs = unroll(head, tokens[None], features[None], starts[None], steps)
     for step, output in enumerate(outputs):
         counted = max(len(starts) - step, 0)
         logits = output.logits[0, :counted]

@@ -18,10 +18,10 @@ from transformers import PreTrainedModel
 
 from specviz.engine.heads.files import fingerprint
 from specviz.engine.heads.modules import DraftHead, ResidualHeads, build_head
-from specviz.engine.heads.settings import KINDS, LAST, fused_layers
+from specviz.engine.heads.settings import LAST, fused_layers
 from specviz.engine.models.compat import check_model
 from specviz.util.files import check_writable, make_folder
-from specviz.util.validate import require_choice, require_path, short
+from specviz.util.validate import require_path, short
 from specviz.zoo.heads.features import StoredFeatures, keep_features
 from specviz.zoo.heads.loss import HeadBatch, head_loss
 from specviz.zoo.heads.measure import Text, measure_head
@@ -100,7 +100,6 @@ def train_head(
             whole.
     """
     plan = HeadPlan() if plan is None else plan
-    require_choice("kind", kind, KINDS)
     check_model("target", target)
     if target.dtype != torch.float32:
         raise ValueError(f"target must be in float32, got {target.dtype}; load it so")
