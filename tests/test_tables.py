@@ -21,6 +21,7 @@ from specviz import metrics
 from specviz.generation.tables import make_table
 from specviz.simulation import Policy, Simulation
 from specviz.simulation.tables import AcceptanceTable, replay
+from specviz.zoo.heads import unroll
 
 DEPTH = 4
 BUDGET = 12
