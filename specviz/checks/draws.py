@@ -3,8 +3,8 @@
 Contract: under coupling="gumbel" a token is the argmax of its log-probability over the temperature
 plus noise that depends on the seed, the request and the index alone; see `engine.rng`. A record has
 the log-probabilities of a few candidates. `Draws.refuted` names the tokens that another candidate
-beats for certain. Under coupling="rejection" `Draws.accepts` says which drafts the coin accepts, as
-far as the record has p and q. Not known here: models, and the rules.
+beats for certain. Under coupling="rejection" `Draws.coins` has the numbers that
+decided on drafts. Not known here: models, and the rules.
 """
 
 from collections.abc import Mapping

@@ -32,8 +32,10 @@ class Rule:
             values that come with `wrong`, of the wrong entry; {number} for its wrong column, from
             1. The format "token" names a token.
         needs: what a log may lack: "layout" or "budget"; "" for nothing.
-        unless: rules and phases: a finding there for the same row explains this one.
-        count, slot: names of the numbers of affected tokens, and of the affected slots.
+        unless: names and phases: what has been found there for the same row, also by this rule,
+            explains this finding. So rules that come first have the last word.
+        count, slot: the name of the value that has the number of affected tokens, or the affected
+            slot.
         model: the model whose cache it is about, a place in MODELS.
     """
 
@@ -49,7 +51,9 @@ class Rule:
     @cached_property
     def words(self) -> tuple[str, str]:
         """What is expected, and what is found: two clauses with names in braces."""
-        sentence = " ".join((self.wrong.__doc__ or "").split()).removesuffix(".")
+        # `python -OO` strips docstrings.
+        sentence = self.wrong.__doc__ or f"{self.name} should hold; it does not"
+        sentence = " ".join(sentence.split()).removesuffix(".")
         expected, _, found = sentence.partition("; ")
         return expected[0].lower() + expected[1:], found
 

@@ -1,9 +1,10 @@
 """Rules about drafts: "drafts", "verification", "foresight" and "scores".
 
-Only the drafters "model" and "lookup", trees of candidates, and the selectors "tetris" and
-"threshold" say what they would propose or choose; of others it is known what any must keep to. A
-column that was not logged holds nothing but zeros or NaN, and is left out. Not known here: models,
-so a log-probability that is merely another one passes; `deep=True` finds it.
+How the accepted drafts of a tree follow one another is part of "acceptance". Only the drafters
+"model" and "lookup", trees of candidates, and the selectors "tetris" and "threshold" say what they
+would propose or choose; of others it is known what any must keep to. A column that was not logged
+holds nothing but zeros or NaN, and is left out. Not known here: models, so a log-probability that
+is merely another one passes; `deep=True` finds it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ def _is_drafted(t: RoundTable) -> Array:
 @rule("drafts", "draft", count="count")
 def drafts_are_counted(t: RoundTable) -> Wrong:
     """The row should have {drafted} drafts; it has {has}."""
-    # What a log leaves empty is 0.
+    # What older logs left empty is 0.
     is_off: Array = np.where(t.below(t.drafted), t.drafts < 0, t.drafts > 0)
     is_wrong = is_off & (t.gained > 0)[:, None]
     values = {"has": (t.drafts >= 0).sum(1), "count": is_wrong.sum(1)}
@@ -205,10 +206,9 @@ def trees_are_judged_soundly(t: RoundTable) -> Wrong:
     right = {"rest": "drawn", "each": "independent"}
     if judged_by != "first" and right.get(str(judged_by), siblings) == siblings:
         return None
-    # It holds for every round; the first one says it.
     words = {"siblings": str(siblings), "judged_by": repr(judged_by)}
     values = {name: np.full(t.size, word, object) for name, word in words.items()}
-    return (t.round == 0) & t.branches.is_tree, values
+    return t.drafts_first & t.branches.is_tree, values
 
 
 # ---- which drafts are verified ----
@@ -229,7 +229,7 @@ def rounds_keep_their_capacity(t: RoundTable) -> Wrong:
 
 
 @rule("verification", "draft")
-def finished_rows_verify_nothing(t: RoundTable) -> Wrong:
+def rows_without_gain_verify_nothing(t: RoundTable) -> Wrong:
     """A row that gains nothing should verify nothing; it verifies {verified}."""
     return (t.gained == 0) & (t.verified > 0)
 
@@ -308,8 +308,8 @@ def _is_due(t: RoundTable, max_wait: Any) -> Array:
 
 @rule("verification", "draft")
 def confident_drafts_are_verified(t: RoundTable) -> Wrong:
-    """{surely} drafts have q of at least {at_least:.3g} one after another; {verified} are
-    verified.
+    """The row should verify its first {surely} drafts, whose q is at least {at_least:.3g}; it
+    verifies {verified}.
     """
     options = _options_of(t, "threshold")
     at_least = options.get("at_least") if options is not None else None
@@ -365,9 +365,8 @@ def drafts_do_not_decide_themselves(t: RoundTable) -> Wrong:
     sampling = t.trace.meta["sampling"] or {}
     if sampling.get("coupling") != "rejection" or t.trace.meta.get("foresees") is not True:
         return None
-    # It holds for every round; the first one says it.
     selector = np.full(t.size, repr(t.trace.meta.get("selector")), object)
-    return (t.round == 0) & (t.drafted > 0), {"selector": selector}
+    return t.drafts_first, {"selector": selector}
 
 
 # ---- log-probabilities ----

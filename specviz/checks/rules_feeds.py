@@ -104,7 +104,7 @@ def _none_is_fed_twice(t: RoundTable) -> None:
     for column in columns:
         same &= np.diff(column[order].astype(np.int64)) == 0
     for k in order[1:][same].tolist():
-        # A draft model that is always fed two tokens is fed that of a text of one token twice.
+        # A draft model that always reads two tokens reads the only one of a one-token text twice.
         if feeds["index"][k] == 0 and feeds["phase"][k] == _DRAFT:
             continue
         model = int(feeds["model"][k])
@@ -128,7 +128,7 @@ def nodes_are_the_drafts(t: RoundTable) -> None:
     # Committed tokens have node 0, whatever their index, and so has the pending one.
     due = t.branches.depths[entry, node]
     is_wrong = np.where(node > 0, ahead != due, (ahead > 0) & (ahead <= k))
-    # What a draft follows that was not proposed in the end, the record does not say.
+    # The record does not say what a draft follows that was not proposed in the end.
     is_wrong &= ~((own > t.drafted[entry]) & t.branches.is_tree[entry])
     is_wrong &= t.gained[entry] > 0
     for i in np.flatnonzero(is_wrong).tolist():

@@ -22,8 +22,8 @@ _TARGET = MODELS.index("target")
 def goes_on(t: RoundTable) -> Wrong:
     """The row should have {due} tokens, as the round before left it; it has {length}."""
     due = t.prompt.copy()
-    goes_on = ~t.is_last
-    due[t.following[goes_on]] = (t.length + t.gained)[goes_on]
+    has_next = ~t.is_last
+    due[t.following[has_next]] = (t.length + t.gained)[has_next]
     return t.length != due, {"due": due}
 
 
@@ -114,7 +114,7 @@ def has_a_status(t: RoundTable) -> Wrong:
 
 @rule("eos", "accept", unless=_END_IS_WRONG)
 def ends_with_eos_as_it_says(t: RoundTable) -> Wrong:
-    """Status "{status}" should be that of the output; which does not end with EOS."""
+    """The output should end as status "{status}" says; it does not end with EOS."""
     known = _status(t)
     if known is None:
         return None
@@ -124,7 +124,7 @@ def ends_with_eos_as_it_says(t: RoundTable) -> Wrong:
 
 @rule("budget", "accept", unless=_END_IS_WRONG)
 def ends_without_eos_as_it_says(t: RoundTable) -> Wrong:
-    """Status "{status}" should be that of the output; which ends with EOS."""
+    """The output should end as status "{status}" says; it ends with EOS."""
     known = _status(t)
     if known is None:
         return None
@@ -246,7 +246,7 @@ def is_found_where_it_was_left(t: RoundTable) -> Wrong:
     due = t.next_of(t.start)
     # Where the queries of the next round say otherwise, its own start is wrong.
     is_due = due == t.next_of(t.verified_feeds.seen_from)
-    return t.is_left & is_due & (due != t.start_after), {"due": due}
+    return t.stays & is_due & (due != t.start_after), {"due": due}
 
 
 @rule("rectangle", "synchronise", slot="pending_after", needs="layout")
@@ -255,7 +255,7 @@ def pending_goes_where_it_was_left(t: RoundTable) -> Wrong:
     {fed}, with nothing moved between.
     """
     fed = t.next_of(t.verified_feeds.pending_slot)
-    return t.is_left_alone & (fed >= 0) & (fed != t.pending_after), {"fed": fed}
+    return t.stays_alone & (fed >= 0) & (fed != t.pending_after), {"fed": fed}
 
 
 @rule("rectangle", "verify", slot="last", needs="layout")

@@ -67,7 +67,7 @@ def no_more_is_discarded(t: RoundTable) -> Wrong:
 
 
 @rule("acceptance", "accept")
-def finished_rows_accept_nothing(t: RoundTable) -> Wrong:
+def rows_without_gain_accept_nothing(t: RoundTable) -> Wrong:
     """A row that gains nothing should accept and discard nothing; it accepts {accepted} and
     discards {discarded}.
     """
@@ -80,7 +80,7 @@ def nothing_stands_behind(t: RoundTable) -> Wrong:
     there.
     """
     width = t.emitted.shape[1]
-    return ~t.below(t.gained, width) & (t.emitted > 0)  # 0 is what a log leaves empty
+    return ~t.below(t.gained, width) & (t.emitted > 0)  # 0 is what older logs left empty
 
 
 def _is_counted(t: RoundTable, most: Array) -> Array:
@@ -174,7 +174,7 @@ def the_bonus_is_the_choice(t: RoundTable) -> Wrong:
 
 @rule("bonus", "accept")
 def a_rejected_draft_is_no_bonus(t: RoundTable) -> Wrong:
-    """Draft {rejected} was rejected, so another token should be emitted; that draft, {bonus:token},
+    """Draft {place} was rejected, so another token should be emitted; that draft, {bonus:token},
     was emitted.
     """
     bonus, rejected = t.emitted[t.every, t.accepted], _rejected(t)
@@ -182,8 +182,8 @@ def a_rejected_draft_is_no_bonus(t: RoundTable) -> Wrong:
     # Where the strategy, the budget or EOS cut the tokens, the last one may be a draft.
     is_whole = (t.discarded == 0) & (t.finished == 0) & (t.gained > t.accepted)
     is_draft = (rejected >= 0) & (bonus == rejected) & (t.accepted < t.verified)
-    number = t.branches.is_next.argmax(1) + 1 if t.drafts.shape[1] else t.accepted
-    return is_whole & is_draft & (choice < 0), {"bonus": bonus, "rejected": number}
+    place = t.branches.is_next.argmax(1) + 1 if t.drafts.shape[1] else t.accepted
+    return is_whole & is_draft & (choice < 0), {"bonus": bonus, "place": place}
 
 
 # ---- what the seed draws ----
@@ -195,9 +195,7 @@ def acceptance_keeps_the_distribution(t: RoundTable) -> Wrong:
     writes what is drafted more often than the target would.
     """
     sampling = t.trace.meta["sampling"] or {}
-    # It holds for every round; the first one says it.
-    is_first = (t.round == 0) & (t.drafted > 0)
-    return is_first if sampling.get("coupling") == "typical" else None
+    return t.drafts_first if sampling.get("coupling") == "typical" else None
 
 
 @rule("acceptance", "accept")

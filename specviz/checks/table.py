@@ -26,7 +26,7 @@ _SCHEDULE, _VERIFY, _ACCEPT, _SYNCHRONISE = (
 
 @dataclass(frozen=True, eq=False)
 class TargetFeeds:
-    """What the target was fed of each entry in the phase verify, all (N,).
+    """What the target was fed of each entry in the phase verify, (N,) if nothing else is said.
 
     Attributes:
         feeds: entries of the table `feeds`, (m,); entry: (m,) the entry of `rows` of each.
@@ -145,6 +145,14 @@ class RoundTable:
         return following
 
     @cached_property
+    def drafts_first(self) -> Array:
+        """Which entries draft in the first round that drafts, bool (N,): where to say once what
+        holds for a whole run.
+        """
+        drafts = self.drafted > 0
+        return drafts & (self.round == self.round[drafts].min(initial=self.trace.num_rounds))
+
+    @cached_property
     def ended_not_finite(self) -> Array:
         """Whether an entry is of a request that ended because of NaN or infinity, bool (N,)."""
         statuses = enumerate(self.trace.meta.get("status", ()))
@@ -208,13 +216,13 @@ class RoundTable:
     def is_still(self) -> Array:
         """Whether K/V is not moved in the round, and not computed again in the next, bool (N,)."""
         # A request that is read twice: its last K/V may have been given up without a sign.
-        is_never_read_again = self.reads.size <= self.trace.num_requests
+        nothing_is_read_twice = self.reads.size <= self.trace.num_requests
         begin = self.round * len(PHASES)
         moved = self._moves_into(begin + _SCHEDULE, begin + _SYNCHRONISE)
-        return (~self.is_last | is_never_read_again) & ~self.is_read_again & (moved == 0)
+        return (~self.is_last | nothing_is_read_twice) & ~self.is_read_again & (moved == 0)
 
     @cached_property
-    def is_left(self) -> Array:
+    def stays(self) -> Array:
         """Whether a row goes on in the same cache row, not moved and not computed again, bool (N,).
 
         That is until its next round ends scheduling.
@@ -225,13 +233,13 @@ class RoundTable:
         return same_row & ~self.is_read_again & (self._moves_into(end, later) == 0)
 
     @cached_property
-    def is_left_alone(self) -> Array:
-        """`is_left`, and no request enters, which may push a batch's common end further."""
+    def stays_alone(self) -> Array:
+        """`stays`, and no request enters, which may push a batch's common end further."""
         is_first = np.zeros(self.size, bool)
         is_first[np.unique(self.request, return_index=True)[1]] = True
         entered = np.sort(self.round[is_first])
         until = np.searchsorted(entered, self.next_of(self.round), "right")
-        return self.is_left & (until == np.searchsorted(entered, self.round, "right"))
+        return self.stays & (until == np.searchsorted(entered, self.round, "right"))
 
     def _moves_into(self, after: Array, until: Array) -> Array:
         """Return how many moves come into the target's rows after a stage up to another, (N,)."""

@@ -49,7 +49,7 @@ NO_KEY = "none"  # the client asks for some key, and servers without one ignore 
 RETRIES = 2
 MAX_LOGPROBS = 20
 MAX_CONCURRENCY = 1024
-MAX_TIMEOUT_S = 1e6  # eleven days; a socket cannot wait for any number of seconds
+MAX_TIMEOUT_S = 1e6  # eleven days; a socket cannot wait arbitrarily long
 # Fields that a request has anyway, or that would override them, and what to do instead.
 _OWN_FIELDS = {
     "model": "pass model",
@@ -85,10 +85,10 @@ def fetch_outputs(
 ) -> Path:
     """Let a server continue `prompts` greedily, and write its texts to `out`.
 
-    Each line is a JSON object: index, prompt, text, finish_reason, usage, model and seconds; token
-    ids, log-probabilities and statistics of drafts where the server gives them. It is the form that
-    `sv.audit` reads. A finished file is in the order of the prompts. If the server fails, or the
-    user interrupts, the file has what had arrived.
+    Each line is a JSON object: index, prompt, text, finish_reason, usage, model, max_tokens and
+    seconds; in a chat, messages; token ids, log-probabilities and statistics of drafts where the
+    server gives them. It is the form that `sv.audit` reads. A finished file is in the order of the
+    prompts. If the server fails, or the user interrupts, the file has what had arrived.
 
     Args:
         url: the base of the server's API, for instance "http://localhost:8000/v1".
@@ -99,7 +99,7 @@ def fetch_outputs(
             server puts it into its model's chat template.
         max_new_tokens: budget of each text.
         concurrency: requests under way at once.
-        timeout_s: seconds that an answer may take.
+        timeout_s: seconds that an answer may take. A request that fails is tried twice more.
         logprobs: ask for the log-probabilities of so many tokens at each place; None: for none.
             Not every server gives them.
         extra: further fields of each request, for instance {"return_token_ids": True} for vLLM or
@@ -377,11 +377,11 @@ class Server:
         openai = import_module("openai")
         words = f"the answer cannot be read ({_shown(str(error))}); check the address"
         if isinstance(error, openai.APITimeoutError):
-            words = f"no answer within {self._timeout_s:g} s, tried {1 + RETRIES} times; "
+            words = f"no answer within {self._timeout_s:g} s; "
             words += "raise the timeout, or lower the concurrency"
         elif isinstance(error, openai.APIConnectionError):
             cause = _shown(str(error.__cause__ or error))
-            words = f"cannot be reached ({cause}); start the server, or correct it"
+            words = f"cannot be reached ({cause}); start the server, or correct the address"
         elif isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
             words = f"refuses the key; set {KEY_NAME} in the environment"
         elif isinstance(error, openai.APIStatusError):

@@ -26,7 +26,7 @@ class Task:
     """What a drafter may know of the run that it serves.
 
     Attributes:
-        max_draft_tokens: the largest K of the run.
+        max_draft_tokens: the most that a row drafts in a round, also beyond K.
         sampling: None for greedy decoding.
     """
 

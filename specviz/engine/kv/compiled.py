@@ -26,7 +26,8 @@ MAX_PACKED_BYTES = 1 << 28
 # Compiled variants of a model's code (one row or many, one token a row or more, ...). Torch's
 # default is too low.
 VARIANTS = 64
-# Their sizes change between rounds. Code for the first sizes alone would be compiled for nothing.
+# Inputs whose sizes change between rounds. Code for the first sizes alone would be compiled for
+# nothing. The names begin with that of the parameter of `call_once`.
 ARGUMENTS = ("input_ids", "position_ids", "attention_mask", "features")
 ACCESS = ("rows", "slots", "order", "writing", "window")
 VARYING = ",".join(
@@ -131,9 +132,9 @@ class CompiledModel:
         kind = _kind(arguments)
         with self._lock:
             if self._call is None:
-                self._call, self._packed = _compiled_once(self._model)
+                self._call, self._packed = _find_or_compile(self._model)
             if kind in self._seen:
-                # A variant may be missing after all. It is compiled below.
+                # The compiler may still need another variant. It is compiled below.
                 with suppress(torch._inductor.exc.InductorError):
                     return Output(*self._call(self._model, **arguments))
             with _compiler:
@@ -147,8 +148,9 @@ class CompiledModel:
         except torch._inductor.exc.InductorError:
             if not self._packed:
                 raise
-            # Its own kernels take weights alone; some models multiply what they have computed.
-            self._call, self._packed = _compiled_once(self._model, packs=False)
+            # The compiler's own kernels multiply by weights alone, and some models multiply two
+            # results.
+            self._call, self._packed = _find_or_compile(self._model, packs=False)
             self._seen.clear()
             return self._compile_and_run(kind, arguments)
         self._seen.add(kind)
@@ -161,12 +163,14 @@ def _kind(arguments: dict[str, Any]) -> tuple[object, ...]:
     return arguments["input_ids"].shape, len(arguments), None if access is None else access.kind
 
 
-def _compiled_once(model: nn.Module, packs: bool | None = None) -> tuple[Callable[..., Any], bool]:
+def _find_or_compile(
+    model: nn.Module, packs: bool | None = None
+) -> tuple[Callable[..., Any], bool]:
     """Return `call_once` compiled for a model of this very state, and whether weights are packed.
 
     The state includes the attention that a run sets, so the model is to be in that of its forwards.
 
-    packs: False not to pack them, where that has failed.
+    packs: False to compile again without packing, which has failed.
     """
     may_pack = _packs(model)
     state = state_of(model, may_pack)

@@ -108,7 +108,8 @@ class Strategy:
         Args:
             longest: the largest prompt + budget of the run, in tokens.
             budget: the largest budget of the run, in tokens.
-            max_draft_tokens: the largest K of the run.
+            max_draft_tokens: the most that a row drafts in a round, or the most slots that the
+                drafts of a tree take.
         """
         # A row that is about to finish still writes its pending token and K drafts behind n.
         return longest + max_draft_tokens + 1
