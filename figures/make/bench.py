@@ -57,7 +57,8 @@ TABLES: dict[str, dict[str, Any]] = {
             dtypes=("float32",),
             repetitions=2,
         ),
-        "turns": 8,
+        "limit": 16,
+        "turns": 6,
     },
     "auto": {
         "grid": Grid(

@@ -79,6 +79,12 @@ def speed(strategies: Sequence[str] = ()) -> str:
     return crossed(table.assign(**{head: way(table)}), head, "batch_size", SPEED)
 
 
+def compiled() -> str:
+    table = read("compiled")
+    head = "tokens/s (ratio to `autoregressive`)"
+    return crossed(table.assign(**{head: way(table)}), head, "batch_size", SPEED)
+
+
 def openvino() -> str:
     table = read("openvino").query("strategy != 'autoregressive'")
     head = "ratio to `autoregressive`"
@@ -263,6 +269,7 @@ def states() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "speed-all": speed,
     "speed": partial(speed, ("autoregressive", "hf_assisted", "eqspec", "exspec", "inplace")),
+    "speed-compiled": compiled,
     "openvino": openvino,
     "gpu": gpu,
     "survey": survey,
