@@ -19,7 +19,7 @@ from specviz.engine.drafters.chains import ModelDrafter
 from specviz.engine.drafters.trees import TreeDrafter
 from specviz.engine.faults import TREE_FAULTS
 from specviz.engine.state import State
-from specviz.record.schema import MODELS, PHASES
+from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
 
 STRATEGIES = ("inplace", "eqspec", "exspec", "masking", "rollback")
@@ -152,9 +152,7 @@ def test_a_biased_judge_is_named(siblings: str, judge: str) -> None:
 def test_no_query_of_a_correct_run_is_drawn_as_wrong(strategy: str, drafter: str) -> None:
     trace = recorded(drafter, strategy)
     _, forwards = invariants.check(trace)
-    for stage in range(trace.num_rounds * len(PHASES)):
-        for model in range(len(MODELS)):
-            assert forwards.wrong(stage, model) == [], (stage, model)
+    assert not any(forwards.wrong.values())
 
 
 # Trees that happen to be chains, and rounds that draft fewer tokens than the most.

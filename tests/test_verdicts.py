@@ -28,7 +28,7 @@ def wrong_queries(trace: Trace) -> list[WrongQueries]:
     for number in range(trace.num_rounds):
         for phase, model in FORWARDS:
             stage = number * len(PHASES) + PHASES.index(phase)
-            found += forwards.wrong(stage, MODELS.index(model))
+            found += forwards.wrong.get((stage, MODELS.index(model)), [])
     return found
 
 

@@ -325,7 +325,7 @@ class ForwardRules:
     def _why_not(self, feed: int, slot: int) -> str:
         """Say why the query of this feed should not see a slot."""
         fed = self._fed
-        owner, index, alive, _, node, _ = self._ledger.cells[
+        owner, index, alive, _, node = self._ledger.cells[
             :, fed.model[feed], fed.row[feed], slot
         ].tolist()
         # The order of these tests decides which cause is named if several hold.

@@ -16,8 +16,8 @@ from specviz.checks.ledger import (
     INDEX,
     NODE,
     REQUEST,
+    RIGHT,
     TAINT,
-    TOKEN,
     BatchRows,
     ExpectedKV,
     Ledger,
@@ -67,9 +67,10 @@ class Forwards:
             self._end_phase(stage)
         self._rules.caches_left_behind(self._ledger.left_behind)
 
-    def wrong(self, stage: int, model: int) -> list[WrongQueries]:
-        """Return the queries of a model that saw wrong slots in a stage, once `run` has ended."""
-        return self._rules.wrong.get((stage, model), [])
+    @property
+    def wrong(self) -> dict[tuple[int, int], list[WrongQueries]]:
+        """By stage and model, the queries that saw wrong slots, once `run` has ended."""
+        return self._rules.wrong
 
     def expected_kv(self) -> list[ExpectedKV]:
         """Return where K/V should be after each round, once `run` has ended."""
@@ -196,7 +197,7 @@ class Forwards:
         slots = np.arange(width)
         cells = self._ledger.cells[: TAINT + 1, model, rows, :width]  # (4, v, w)
         is_next = (cells[REQUEST] == requests[:, None]) & (cells[INDEX] == slots - starts[:, None])
-        is_sound = (cells[ALIVE] == 1) & (cells[TAINT] == 0)
+        is_sound = (cells[ALIVE] > 0) & (cells[TAINT] == 0)
         in_order = is_next & is_sound | (slots < starts[:, None])
         end: Array = np.where(in_order.all(1), width, in_order.argmin(1))
         return end
@@ -208,17 +209,17 @@ class Forwards:
         """
         fed = self._fed
         index = fed.index[feeds]
-        seen = self._trace.index.visible(feeds)  # (q, w)
-        cells = self._ledger.cells[:, model, fed.row[feeds]]  # (6, q, slots)
-        held = np.where(cells[TOKEN] == 1, cells[INDEX], -1)
-        own = (cells[REQUEST] == fed.request[feeds][:, None]) & (cells[ALIVE] == 1)
+        seen = self._trace.index.visible(feeds)
+        # A query should see no slot behind its own.
+        width = max(seen.shape[1], int(fed.slot[feeds].max()) + 1)
+        seen = np.pad(seen, ((0, 0), (0, width - seen.shape[1])))  # (q, w)
+        cells = self._ledger.cells[:, model, fed.row[feeds], :width]  # (5, q, w)
+        held = np.where(cells[ALIVE] == RIGHT, cells[INDEX], -1)
+        own = (cells[REQUEST] == fed.request[feeds][:, None]) & (cells[ALIVE] > 0)
         if self._branches.any:
             own &= self._branches.are_on_branch(fed.entry[feeds], fed.tree_node[feeds], cells[NODE])
         fits = own & (cells[INDEX] <= index[:, None])
-        self._rules.note_wrong(
-            stage, model, feeds, _widened(seen, fits.shape[1]), np.where(fits, held, -1)
-        )
-        cells, own = cells[:, :, : seen.shape[1]], own[:, : seen.shape[1]]
+        self._rules.note_wrong(stage, model, feeds, seen, np.where(fits, held, -1))
         in_order = own & (cells[INDEX] == seen.cumsum(axis=1, dtype=np.int32) - 1)
         # Any order of slots will do, but the usual one is cheap to recognise.
         suspect = (seen & ~in_order).any(1) | (seen.sum(axis=1) != index + 1)
@@ -235,11 +236,6 @@ class Forwards:
         faulty = fed.faulty[feeds]
         faulty[wrong] = True
         return np.where(faulty & (inherited == 0), stage + 1, inherited)
-
-
-def _widened(seen: Array, slots: int) -> Array:
-    """Return a mask (q, w) with as many columns as there are slots."""
-    return np.pad(seen, ((0, 0), (0, slots - seen.shape[1])))
 
 
 def _saw_each_once(seen: Array, own: Array, held: Array, last: Array) -> Array:

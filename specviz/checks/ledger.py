@@ -15,12 +15,13 @@ import numpy as np
 from specviz.record.schema import MODELS, Array
 from specviz.record.trace import Trace
 
-# What is kept of a cell: request and index of its token; TOKEN, whether the token is that of the
-# row; ALIVE, whether all tokens that its K/V was
-# computed from still stand in the row (0 if a rejected draft was among them); TAINT, 0 or
-# 1 + the stage of the faulty forward that its K/V comes from; and NODE, the column of a draft in
-# the running round's tree, 0 for any other token.
-REQUEST, INDEX, ALIVE, TAINT, NODE, TOKEN = range(6)
+# What is kept of a cell: request and index of its token; ALIVE, 0 if a rejected draft was among the
+# tokens that its K/V was computed from, so that they no longer stand in the row, 1 if they do, and
+# RIGHT if its own token is the row's as well; TAINT, 0 or 1 + the stage of the faulty forward that
+# its K/V comes from; and NODE, the column of a draft in the running round's tree, 0 for any other
+# token.
+REQUEST, INDEX, ALIVE, TAINT, NODE = range(5)
+RIGHT = 2
 _MOVE = ("model", "from_row", "from_slot", "to_row", "to_slot", "length")
 
 
@@ -83,8 +84,8 @@ class Ledger:
     """Both accounts. R requests of up to n tokens.
 
     Attributes:
-        cells: int32 (6, models, rows, slots), see REQUEST to TOKEN; -1 and 0 in cells that were
-            never written.
+        cells: int32 (5, models, rows, slots), see REQUEST to NODE; -1, -1, 0, 0, 0 in cells that
+            were never written.
         offset: int32 (models, R, n), slot of a request's index less the start of its row, when it
             was last fed.
         computed: bool (models, R, n), whether its K/V was ever computed from the tokens that now
@@ -99,8 +100,8 @@ class Ledger:
 
     def __init__(self, trace: Trace) -> None:
         rows, slots = trace.index.cache_shape
-        self.cells = np.full((6, len(MODELS), rows, slots), -1, np.int32)
-        self.cells[[ALIVE, TAINT, NODE, TOKEN]] = 0
+        self.cells = np.full((5, len(MODELS), rows, slots), -1, np.int32)
+        self.cells[[ALIVE, TAINT, NODE]] = 0
         longest = trace.index.committed.size.max(initial=0)
         fed = trace.feeds["index"].max(initial=0) + 1  # drafts lie behind the output
         shape = (len(MODELS), trace.num_requests, int(max(longest, fed)))
@@ -150,10 +151,9 @@ class Ledger:
         self.cells[REQUEST, model, rows, slots] = requests
         self.cells[INDEX, model, rows, slots] = indices
         # A write replaces all that the slot held, and thus ends an earlier fault there.
-        self.cells[ALIVE, model, rows, slots] = 1
+        self.cells[ALIVE, model, rows, slots] = np.where(are_right, RIGHT, 1)
         self.cells[TAINT, model, rows, slots] = 0
         self.cells[NODE, model, rows, slots] = nodes
-        self.cells[TOKEN, model, rows, slots] = are_right
         if nodes.any():
             # Drafts of a tree share indices. Which of them counts is known once one is accepted.
             plain = nodes == 0
@@ -172,9 +172,9 @@ class Ledger:
         models = range(len(MODELS)) if model is None else [model]
         for each in models:
             # The cells are kept: what a slot holds is needed to say what went wrong.
-            cells = self.cells[:, each, batch.rows]  # (6, b, slots)
+            cells = self.cells[:, each, batch.rows]  # (5, b, slots)
             dead = (cells[REQUEST] == batch.requests[:, None]) & (cells[INDEX] >= kept[:, None])
-            self.cells[ALIVE, each, batch.rows] &= ~dead
+            self.cells[ALIVE, each, batch.rows] *= ~dead
             before = np.arange(self.computed.shape[2]) < kept[:, None]
             self.computed[each, batch.requests] &= before
 
@@ -185,7 +185,7 @@ class Ledger:
             row: of the cache.
             length: n before the round.
         """
-        cells = self.cells[:, :, row]  # (6, models, slots), a view
+        cells = self.cells[:, :, row]  # (5, models, slots), a view
         last = nodes.is_kept.size - 1
         # A draft that was not proposed in the end is behind the others. It is never accepted.
         node = np.where(cells[NODE] > last, 0, cells[NODE])
@@ -208,7 +208,7 @@ class Ledger:
         """Return the slot that holds a draft of the running round's tree, -1 for none."""
         cells = self.cells[:, model, row]
         found = np.flatnonzero(
-            (cells[REQUEST] == request) & (cells[NODE] == node) & (cells[ALIVE] == 1)
+            (cells[REQUEST] == request) & (cells[NODE] == node) & (cells[ALIVE] > 0)
         )
         return int(found[0]) if found.size else -1
 
@@ -226,7 +226,7 @@ class Ledger:
         request, index, alive = (
             self.cells[plane, model].ravel().take(at) for plane in (REQUEST, INDEX, ALIVE)
         )
-        right = (request == batch.requests[:, None]) & (index == np.arange(count)) & (alive == 1)
+        right = (request == batch.requests[:, None]) & (index == np.arange(count)) & (alive > 0)
         return known, slots, inside & right
 
     def compare_accounts(self, stage: int, batch: BatchRows) -> list[tuple[Array, Array]]:
@@ -287,7 +287,7 @@ class Ledger:
         """Say what a slot holds, as seen from `request`."""
         if not 0 <= slot < self.cells.shape[3]:
             return "nothing, because the cache has no such slot"
-        owner, index, alive, _, node, _ = self.cells[:, model, row, slot].tolist()
+        owner, index, alive, _, node = self.cells[:, model, row, slot].tolist()
         if owner < 0:
             return "nothing"
         if owner != request:

@@ -251,7 +251,7 @@ class Builder:
             for i, each in enumerate(facts)
         ]
         for name in ("capacity", "decision"):
-            if facts and all(name in each for each in facts):
+            if all(name in each for each in facts):
                 found[name] = [each[name] for each in facts]
         return found
 

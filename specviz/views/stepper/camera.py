@@ -4,9 +4,10 @@ Contract: walks forward through a record once. What it returns is described in `
 here: how large a film may be.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from specviz.checks.forwards import Forwards
+from specviz.checks.forward_rules import WrongQueries
 from specviz.checks.violations import Violations
 from specviz.record.replay import Replay, Slots, head_name
 from specviz.record.schema import MODELS, PHASES
@@ -23,23 +24,24 @@ from specviz.views.stepper.tokens import TokenCells
 _READERS = {"schedule": "target", "draft": "draft", "verify": "target"}
 
 Json = dict[str, Any]
+Wrong = Mapping[tuple[int, int], list[WrongQueries]]
 
 
 class Camera:
     """Records round after round; walks forward through the record once.
 
-    forwards: the walk that has judged the record; None where nothing is judged.
+    wrong: by stage and model, the queries that saw wrong slots; None where nothing is judged.
     """
 
-    def __init__(self, trace: Trace, violations: Violations, forwards: Forwards | None) -> None:
+    def __init__(self, trace: Trace, violations: Violations, wrong: Wrong | None) -> None:
         self._trace = trace
         self.head = head_name(trace)
         self._replay = Replay(trace)
         texts = trace.index.committed
         self.lanes = Lanes(texts)
         self._tokens = TokenCells(trace, texts)
-        self._forwards = forwards
-        judge = forwards is not None
+        self._wrong = wrong
+        judge = wrong is not None
         self._narrator = Narrator(trace, violations, judge=judge)
         self._rows = row_entries(trace, judge=judge)
         self._pool = pool_entries(trace)
@@ -105,12 +107,12 @@ class Camera:
 
     def _faults(self, stage: int, phase: str) -> list[list[Any]]:
         model = _READERS.get(phase)
-        if self._forwards is None or model is None:
+        if self._wrong is None or model is None:
             return []
         steps = self._trace.feeds["step"]
         indices = self._trace.feeds["index"]
         faults = []
-        for each in self._forwards.wrong(stage, MODELS.index(model)):
+        for each in self._wrong.get((stage, MODELS.index(model)), ()):
             if not self._is_known(each.feed):
                 continue
             fault = [

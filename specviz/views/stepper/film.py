@@ -124,11 +124,13 @@ class Shooting:
         _check_size(trace)
         self._trace = trace
         self._judge = judge
-        self._violations, forwards = Violations(), None
+        self._violations, wrong = Violations(), None
         if judge:
             findings, forwards = invariants.check(trace)
             self._violations = findings.sorted(unchecked(trace.meta))
-        self._camera = Camera(trace, self._violations, forwards)
+            wrong = forwards.wrong
+            del forwards  # its accounts of the caches are as large as those of the replay
+        self._camera = Camera(trace, self._violations, wrong)
 
     def rounds(self) -> Iterator[Json]:
         """Yield the rounds, in order."""
