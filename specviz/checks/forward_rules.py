@@ -14,7 +14,7 @@ import numpy as np
 
 from specviz.checks.branches import Branches
 from specviz.checks.fed_tokens import FedTokens
-from specviz.checks.ledger import NODE, BatchRows, Ledger, Misplacement
+from specviz.checks.ledger import NODE, WRITTEN, BatchRows, Ledger, Misplacement
 from specviz.checks.violations import Findings
 from specviz.record.schema import MODELS, PHASES, Array
 
@@ -114,14 +114,16 @@ class ForwardRules:
         fed, ledger = self._fed, self._ledger
         found = self.wrong[stage, model]
         # Of several copies of a token one counts: if possible, one that the query saw, and the one
-        # where it should be. Copies that it did not see and that lie elsewhere count for nothing.
+        # that was written last. A copy that it did not see counts only where it should be.
         query, slot = np.nonzero(held >= 0)
         of_query = feeds[query]
         offset = ledger.offset[model, fed.request[of_query], held[query, slot]]
         is_due = slot == fed.row_start[of_query] + offset
-        is_due |= ledger.cells[NODE, model, fed.row[of_query], slot] > 0
-        rank = 2 * seen[query, slot] + is_due
-        order = np.argsort(rank, kind="stable")[np.count_nonzero(rank == 0) :]
+        cells = ledger.cells[:, model, fed.row[of_query], slot]  # (6, pairs)
+        was_seen = seen[query, slot]
+        counts = was_seen | is_due | (cells[NODE] > 0)
+        order = np.lexsort((cells[WRITTEN], was_seen))
+        order = order[counts[order]]
         query, slot = query[order], slot[order]
         best = np.full((feeds.size, int(fed.index[feeds].max()) + 1), -1)
         best[query, held[query, slot]] = slot
@@ -325,7 +327,7 @@ class ForwardRules:
     def _why_not(self, feed: int, slot: int) -> str:
         """Say why the query of this feed should not see a slot."""
         fed = self._fed
-        owner, index, alive, _, node = self._ledger.cells[
+        owner, index, alive, _, node, _ = self._ledger.cells[
             :, fed.model[feed], fed.row[feed], slot
         ].tolist()
         # The order of these tests decides which cause is named if several hold.

@@ -213,7 +213,7 @@ class Forwards:
         # A query should see no slot behind its own.
         width = max(seen.shape[1], int(fed.slot[feeds].max()) + 1)
         seen = np.pad(seen, ((0, 0), (0, width - seen.shape[1])))  # (q, w)
-        cells = self._ledger.cells[:, model, fed.row[feeds], :width]  # (5, q, w)
+        cells = self._ledger.cells[:, model, fed.row[feeds], :width]  # (6, q, w)
         held = np.where(cells[ALIVE] == RIGHT, cells[INDEX], -1)
         own = (cells[REQUEST] == fed.request[feeds][:, None]) & (cells[ALIVE] > 0)
         if self._branches.any:

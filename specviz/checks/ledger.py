@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specviz.record.replay import Cells
 from specviz.record.schema import MODELS, Array
 from specviz.record.trace import Trace
 
@@ -20,9 +21,9 @@ from specviz.record.trace import Trace
 # RIGHT if its own token is the row's as well; TAINT, 0 or 1 + the stage of the faulty forward that
 # its K/V comes from; and NODE, the column of a draft in the running round's tree, 0 for any other
 # token.
-REQUEST, INDEX, ALIVE, TAINT, NODE = range(5)
+_PLANES = ("request", "index", "alive", "taint", "node")
+REQUEST, INDEX, ALIVE, TAINT, NODE, WRITTEN = range(len(_PLANES) + 1)
 RIGHT = 2
-_MOVE = ("model", "from_row", "from_slot", "to_row", "to_slot", "length")
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,8 @@ class Ledger:
     """Both accounts. R requests of up to n tokens.
 
     Attributes:
-        cells: int32 (5, models, rows, slots), see REQUEST to NODE; -1, -1, 0, 0, 0 in cells that
-            were never written.
+        cells: int32 (6, models, rows, slots), see REQUEST to NODE; -1, -1, 0, 0, 0 in cells that
+            were never written. WRITTEN is the plane "written" of `Cells`.
         offset: int32 (models, R, n), slot of a request's index less the start of its row, when it
             was last fed.
         computed: bool (models, R, n), whether its K/V was ever computed from the tokens that now
@@ -99,8 +100,8 @@ class Ledger:
     """
 
     def __init__(self, trace: Trace) -> None:
-        rows, slots = trace.index.cache_shape
-        self.cells = np.full((5, len(MODELS), rows, slots), -1, np.int32)
+        self._cells = Cells(_PLANES, trace.moves, trace.index.cache_shape)
+        self.cells = self._cells.planes
         self.cells[[ALIVE, TAINT, NODE]] = 0
         longest = trace.index.committed.size.max(initial=0)
         fed = trace.feeds["index"].max(initial=0) + 1  # drafts lie behind the output
@@ -110,7 +111,7 @@ class Ledger:
         self.misplaced = np.zeros(shape, bool)
         self.reported = np.zeros(shape, bool)
         self.misplacements: dict[tuple[int, int], list[Misplacement]] = defaultdict(list)
-        self._moves = np.stack([trace.moves[name] for name in _MOVE], axis=1)
+        self._moves = trace.moves
         # Number of the last move into each row, and how many there were at a request's last
         # comparison.
         self._moved = np.zeros(self.cells.shape[1:3], np.int64)
@@ -121,16 +122,10 @@ class Ledger:
 
     def move(self, which: Array) -> None:
         """Apply these entries of the table `moves` at once."""
-        blocks = self._moves[which].tolist()
-        # Copy all before writing any: blocks of one step may overlap.
-        copies = [
-            self.cells[:, model, row, slot : slot + length].copy()
-            for model, row, slot, _, _, length in blocks
-        ]
-        for (model, _, _, row, slot, length), copied in zip(blocks, copies, strict=True):
-            self.cells[:, model, row, slot : slot + length] = copied
+        if which.size:
+            self._cells.move(which)
             self._count += 1
-            self._moved[model, row] = self._count
+            self._moved[self._moves["model"][which], self._moves["to_row"][which]] = self._count
 
     def write(
         self,
@@ -148,12 +143,11 @@ class Ledger:
         nodes: the column of each in its row's tree, 0 for tokens outside a tree. are_right: whether
         it is the row's own token.
         """
-        self.cells[REQUEST, model, rows, slots] = requests
-        self.cells[INDEX, model, rows, slots] = indices
         # A write replaces all that the slot held, and thus ends an earlier fault there.
-        self.cells[ALIVE, model, rows, slots] = np.where(are_right, RIGHT, 1)
-        self.cells[TAINT, model, rows, slots] = 0
-        self.cells[NODE, model, rows, slots] = nodes
+        alive = np.where(are_right, RIGHT, 1)
+        self._cells.write(
+            model, rows, slots, request=requests, index=indices, alive=alive, taint=0, node=nodes
+        )
         if nodes.any():
             # Drafts of a tree share indices. Which of them counts is known once one is accepted.
             plain = nodes == 0
@@ -172,7 +166,7 @@ class Ledger:
         models = range(len(MODELS)) if model is None else [model]
         for each in models:
             # The cells are kept: what a slot holds is needed to say what went wrong.
-            cells = self.cells[:, each, batch.rows]  # (5, b, slots)
+            cells = self.cells[:, each, batch.rows]  # (6, b, slots)
             dead = (cells[REQUEST] == batch.requests[:, None]) & (cells[INDEX] >= kept[:, None])
             self.cells[ALIVE, each, batch.rows] *= ~dead
             before = np.arange(self.computed.shape[2]) < kept[:, None]
@@ -185,7 +179,7 @@ class Ledger:
             row: of the cache.
             length: n before the round.
         """
-        cells = self.cells[:, :, row]  # (5, models, slots), a view
+        cells = self.cells[:, :, row]  # (6, models, slots), a view
         last = nodes.is_kept.size - 1
         # A draft that was not proposed in the end is behind the others. It is never accepted.
         node = np.where(cells[NODE] > last, 0, cells[NODE])
@@ -287,7 +281,7 @@ class Ledger:
         """Say what a slot holds, as seen from `request`."""
         if not 0 <= slot < self.cells.shape[3]:
             return "nothing, because the cache has no such slot"
-        owner, index, alive, _, node = self.cells[:, model, row, slot].tolist()
+        owner, index, alive, _, node, _ = self.cells[:, model, row, slot].tolist()
         if owner < 0:
             return "nothing"
         if owner != request:

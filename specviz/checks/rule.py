@@ -93,7 +93,7 @@ class _Words(Formatter):
         """Return a value of the place."""
         if name == "number":
             return self._number
-        column = self._values[name] if name in self._values else self._table.column(name)
+        column = self._values[name] if name in self._values else getattr(self._table, name)
         at = column[self._entry]
         return at[self._number - 1] if np.ndim(at) else at
 

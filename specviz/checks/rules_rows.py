@@ -89,22 +89,6 @@ def ends_at_eos(t: RoundTable) -> Wrong:
 _END_IS_WRONG = (("budget", "accept"), ("eos", "accept"))
 
 
-def _status(t: RoundTable) -> tuple[Array, Array, Array] | None:
-    """Return of each entry its request's status, and what its output says: has EOS, is full.
-
-    The status is "" where an entry is not its request's last one, or the header has none. None for
-    a record without statuses.
-    """
-    statuses = t.trace.meta.get("status")
-    if statuses is None:
-        return None
-    eos = set(t.trace.meta["eos_token_ids"])
-    outputs = [t.trace.output(request) for request in range(t.trace.num_requests)]
-    has_eos = np.array([bool(output) and output[-1] in eos for output in outputs], bool)
-    known = np.array([*statuses, *[""] * len(outputs)], object)[t.request]
-    return np.where(t.is_last, known, ""), has_eos[t.request], t.output == t.budget
-
-
 @rule("budget", "accept", unless=_END_IS_WRONG)
 def has_a_status(t: RoundTable) -> Wrong:
     """The header should say how the request ended; it has no status."""
@@ -115,47 +99,31 @@ def has_a_status(t: RoundTable) -> Wrong:
 @rule("eos", "accept", unless=_END_IS_WRONG)
 def ends_with_eos_as_it_says(t: RoundTable) -> Wrong:
     """The output should end as status "{status}" says; it does not end with EOS."""
-    known = _status(t)
-    if known is None:
-        return None
-    status, has_eos, _ = known
-    return (status == "eos") & ~has_eos, {"status": status}
+    return (t.status == "eos") & ~t.has_eos
 
 
 @rule("budget", "accept", unless=_END_IS_WRONG)
 def ends_without_eos_as_it_says(t: RoundTable) -> Wrong:
     """The output should end as status "{status}" says; it ends with EOS."""
-    known = _status(t)
-    if known is None:
-        return None
-    status, has_eos, _ = known
-    return (status != "") & (status != "eos") & has_eos, {"status": status}
+    return (t.status != "") & (t.status != "eos") & t.has_eos
 
 
 @rule("budget", "accept", unless=_END_IS_WRONG)
 def is_as_long_as_it_says(t: RoundTable) -> Wrong:
     """A request of status "{status}" should have {due} {budget} tokens; it has {output}."""
-    known = _status(t)
-    if known is None:
-        return None
-    status, has_eos, is_full = known
-    is_other = (status != "") & (status != "eos") & ~has_eos
-    due = np.where(status == "budget", "its", "fewer than its")
-    return is_other & ((status == "budget") != is_full), {"status": status, "due": due}
+    is_other = (t.status != "") & (t.status != "eos") & ~t.has_eos
+    due = np.where(t.status == "budget", "its", "fewer than its")
+    return is_other & ((t.status == "budget") != (t.output == t.budget)), {"due": due}
 
 
 @rule("budget", "accept", unless=_END_IS_WRONG)
 def is_finished_as_it_says(t: RoundTable) -> Wrong:
     """A request of status "{status}" should be {due}; its row is not."""
-    known = _status(t)
-    if known is None:
-        return None
-    status, has_eos, is_full = known
-    goes_on = (status == "interrupted") | (status == "elsewhere")
-    fits = (status != "") & ((status == "eos") == has_eos)
-    fits &= (status == "eos") | ((status == "budget") == is_full)
+    fits = (t.status != "") & ((t.status == "eos") == t.has_eos)
+    fits &= (t.status == "eos") | ((t.status == "budget") == (t.output == t.budget))
+    goes_on = (t.status == "interrupted") | (t.status == "elsewhere")
     due = np.where(t.finished == 1, "unfinished", "finished")
-    return fits & (goes_on == (t.finished == 1)), {"status": status, "due": due}
+    return fits & (goes_on == (t.finished == 1)), {"due": due}
 
 
 # ---- where a row lies ----

@@ -50,7 +50,7 @@ def right_tokens_are_kept(t: RoundTable) -> Wrong:
     """{least} tokens could be kept, so they should be gained or discarded; the row gains {gained}
     and discards {discarded}{although}.
     """
-    least, most = _possible(t)
+    least, most = t.possible
     count = least - t.gained - t.discarded
     although = np.where(least > t.accepted + 1, ", although the target agrees with more drafts", "")
     values = {"least": least, "count": count, "although": although}
@@ -60,7 +60,7 @@ def right_tokens_are_kept(t: RoundTable) -> Wrong:
 @rule("acceptance", "accept", count="count")
 def no_more_is_discarded(t: RoundTable) -> Wrong:
     """No more than {most} tokens could be kept; the row gains {gained} and discards {discarded}."""
-    _, most = _possible(t)
+    _, most = t.possible
     count = t.gained + t.discarded - most
     is_wrong = _is_counted(t, most) & (t.discarded > 0) & (count > 0)
     return is_wrong, {"most": most, "count": count}
@@ -89,74 +89,6 @@ def _is_counted(t: RoundTable, most: Array) -> Array:
     return found
 
 
-def _possible(t: RoundTable) -> tuple[Array, Array]:
-    """Return how many tokens each entry could keep at least and at most, both (N,).
-
-    They are equal where the record has the target's choices.
-    """
-    k = t.drafts.shape[1]
-    choices = t.choices
-    is_verified = t.below(t.verified)
-    is_known: Array = np.all((choices[:, :k] >= 0) | ~is_verified, axis=1)
-    agreed = ((t.drafts == choices[:, :k]) & is_verified).cumprod(axis=1).sum(axis=1)
-    branches = t.branches
-    if branches.any:
-        of_tree, last = branches.follow(choices)
-        agreed = np.where(branches.is_tree, of_tree, agreed)
-        is_on_way = branches.ancestors[t.every, last]
-        choices = np.where(branches.is_tree[:, None], _in_order(choices, is_on_way), choices)
-    least = np.where(is_known, agreed, t.accepted) + 1
-    most = np.where(is_known, agreed, _most_accepted(t)) + 1
-
-    to_eos = t.end - t.before
-    # Behind what was gained, EOS may lie in what was thrown away.
-    is_eos = np.isin(choices, np.array(t.trace.meta["eos_token_ids"], np.int64))
-    is_eos &= is_known[:, None]
-    to_chosen_eos = np.where(is_eos.any(1), is_eos.argmax(1) + 1, to_eos)
-    limit = np.minimum(t.budget - t.before, np.minimum(to_eos, to_chosen_eos))
-    return np.minimum(least, limit), np.minimum(most, limit)
-
-
-def _most_accepted(t: RoundTable) -> Array:
-    """Return how many drafts the target can have accepted, where its choices are not known, (N,).
-
-    A draft that was replaced by another token was rejected, and nothing behind it counts.
-    """
-    k = t.drafts.shape[1]
-    emitted = t.emitted[t.every, t.accepted]
-    is_own = emitted != _rejected(t)
-    most = np.minimum(t.verified, k)
-    branches = t.branches
-    if branches.any:
-        deepest = np.where(t.below(t.verified), branches.depths[:, 1:], 0).max(1, initial=0)
-        most = np.where(branches.is_tree, deepest, most)
-    found: Array = np.where((t.gained > t.accepted) & is_own, t.accepted, most)
-    return found
-
-
-def _rejected(t: RoundTable) -> Array:
-    """Return the draft that was not accepted behind the accepted ones, (N,), -1 if there is none.
-
-    Of a tree, it is one that equals what was emitted there.
-    """
-    drafts = np.append(t.drafts, np.full((t.size, 1), -1), axis=1)
-    found = drafts[t.every, t.accepted]
-    branches = t.branches
-    if branches.any:
-        emitted = t.emitted[t.every, t.accepted]
-        is_child = branches.is_next & (t.drafts == emitted[:, None])
-        of_tree = np.where(is_child.any(1), emitted, -1)
-        found = np.where(branches.is_tree, of_tree, found)
-    return found
-
-
-def _in_order(values: Array, chosen: Array) -> Array:
-    """Return the values (N, m) that are chosen, in order and before the others; those are -1."""
-    order = np.argsort(~chosen, axis=1, kind="stable")
-    ordered: Array = np.take_along_axis(np.where(chosen, values, -1), order, axis=1)
-    return ordered
-
-
 # ---- the token behind the accepted drafts ----
 
 
@@ -167,7 +99,7 @@ def the_bonus_is_the_choice(t: RoundTable) -> Wrong:
     """
     bonus = t.emitted[t.every, t.accepted]
     choice = t.choices[t.every, t.branches.last]
-    whose = np.where(bonus == _rejected(t), ", which is the draft's token", "")
+    whose = np.where(bonus == t.rejected, ", which is the draft's token", "")
     is_wrong = (t.gained > t.accepted) & (choice >= 0) & (bonus != choice)
     return is_wrong, {"bonus": bonus, "choice": choice, "whose": whose}
 
@@ -177,7 +109,7 @@ def a_rejected_draft_is_no_bonus(t: RoundTable) -> Wrong:
     """Draft {place} was rejected, so another token should be emitted; that draft, {bonus:token},
     was emitted.
     """
-    bonus, rejected = t.emitted[t.every, t.accepted], _rejected(t)
+    bonus, rejected = t.emitted[t.every, t.accepted], t.rejected
     choice = t.choices[t.every, t.branches.last]
     # Where the strategy, the budget or EOS cut the tokens, the last one may be a draft.
     is_whole = (t.discarded == 0) & (t.finished == 0) & (t.gained > t.accepted)

@@ -197,6 +197,87 @@ class RoundTable:
             np.maximum.at(found, self.request, span)
         return found
 
+    @cached_property
+    def status(self) -> Array:
+        """How each entry's request ended, as the header says, (N,); "" for all but its last entry,
+        and where the header says nothing.
+        """
+        statuses = self.trace.meta.get("status", ())
+        known = np.array([*statuses, *[""] * self.trace.num_requests], object)
+        return np.where(self.is_last, known[self.request], "")
+
+    @cached_property
+    def has_eos(self) -> Array:
+        """Whether the output of each entry's request ends with EOS, bool (N,)."""
+        eos = set(self.trace.meta["eos_token_ids"])
+        outputs = map(self.trace.output, range(self.trace.num_requests))
+        found = np.array([bool(output) and output[-1] in eos for output in outputs], bool)
+        return found[self.request]
+
+    # ---- what could have been kept ----
+
+    @cached_property
+    def possible(self) -> tuple[Array, Array]:
+        """How many tokens each entry could keep at least and at most, both (N,).
+
+        They are equal where the record has the target's choices.
+        """
+        k = self.drafts.shape[1]
+        choices = self.choices
+        is_verified = self.below(self.verified)
+        is_known: Array = np.all((choices[:, :k] >= 0) | ~is_verified, axis=1)
+        agreed = ((self.drafts == choices[:, :k]) & is_verified).cumprod(axis=1).sum(axis=1)
+        branches = self.branches
+        if branches.any:
+            of_tree, last = branches.follow(choices)
+            agreed = np.where(branches.is_tree, of_tree, agreed)
+            is_on_way = branches.ancestors[self.every, last]
+            choices = np.where(branches.is_tree[:, None], _in_order(choices, is_on_way), choices)
+        least = np.where(is_known, agreed, self.accepted) + 1
+        most = np.where(is_known, agreed, self._most_accepted()) + 1
+
+        to_eos = self.end - self.before
+        # Behind what was gained, EOS may lie in what was thrown away.
+        is_eos = np.isin(choices, np.array(self.trace.meta["eos_token_ids"], np.int64))
+        is_eos &= is_known[:, None]
+        to_chosen_eos = np.where(is_eos.any(1), is_eos.argmax(1) + 1, to_eos)
+        limit = np.minimum(self.budget - self.before, np.minimum(to_eos, to_chosen_eos))
+        return np.minimum(least, limit), np.minimum(most, limit)
+
+    def _most_accepted(self) -> Array:
+        """Return how many drafts the target can have accepted if its choices are not known, (N,).
+
+        A draft that was replaced by another token was rejected, and nothing behind it counts.
+        """
+        k = self.drafts.shape[1]
+        emitted = self.emitted[self.every, self.accepted]
+        is_own = emitted != self.rejected
+        most = np.minimum(self.verified, k)
+        branches = self.branches
+        if branches.any:
+            deepest = np.where(self.below(self.verified), branches.depths[:, 1:], 0).max(
+                1, initial=0
+            )
+            most = np.where(branches.is_tree, deepest, most)
+        found: Array = np.where((self.gained > self.accepted) & is_own, self.accepted, most)
+        return found
+
+    @cached_property
+    def rejected(self) -> Array:
+        """The draft that was not accepted behind the accepted ones, (N,), -1 if there is none.
+
+        Of a tree, it is one that equals what was emitted there.
+        """
+        drafts = np.append(self.drafts, np.full((self.size, 1), -1), axis=1)
+        found = drafts[self.every, self.accepted]
+        branches = self.branches
+        if branches.any:
+            emitted = self.emitted[self.every, self.accepted]
+            is_child = branches.is_next & (self.drafts == emitted[:, None])
+            of_tree = np.where(is_child.any(1), emitted, -1)
+            found = np.where(branches.is_tree, of_tree, found)
+        return found
+
     # ---- what happens to a row between two of its rounds ----
 
     @cached_property
@@ -291,3 +372,10 @@ def _ends(trace: Trace) -> Array:
         if is_eos.any():
             ends[request] = is_eos.argmax() + 1
     return ends
+
+
+def _in_order(values: Array, chosen: Array) -> Array:
+    """Return the values (N, m) that are chosen, in order and before the others; those are -1."""
+    order = np.argsort(~chosen, axis=1, kind="stable")
+    ordered: Array = np.take_along_axis(np.where(chosen, values, -1), order, axis=1)
+    return ordered

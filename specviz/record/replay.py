@@ -94,6 +94,7 @@ class Cells:
     than one that stayed, and moved cells keep their order among themselves.
 
     Attributes:
+        planes: (planes, models, rows, slots), in the order of their names; "written" is the last.
         latest: by model, the number of the last write into its cache.
     """
 
@@ -106,19 +107,19 @@ class Cells:
             shape: rows and slots.
         """
         self._places = {name: place for place, name in enumerate((*names, "written"))}
-        self._planes = np.full((len(self._places), len(MODELS), *shape), -1, np.int32)
+        self.planes = np.full((len(self._places), len(MODELS), *shape), -1, np.int32)
         self._moves = np.stack([moves[name] for name in MOVE], axis=1)  # (N, 6)
         self._writes = 0
         self.latest = [0] * len(MODELS)
 
     def __getitem__(self, name: str) -> Array:
         """Return a plane, (models, rows, slots), to read or to write."""
-        plane: Array = self._planes[self._places[name]]
+        plane: Array = self.planes[self._places[name]]
         return plane
 
     def of(self, model: int, rows: Array, width: int) -> Table:
         """Return a copy of the planes of some rows and the first `width` slots, (B, T) by name."""
-        held = self._planes[:, model, rows, :width]
+        held = self.planes[:, model, rows, :width]
         return {name: held[place] for name, place in self._places.items()}
 
     def write(self, model: int, rows: Array, slots: Array, **values: Any) -> None:
@@ -126,13 +127,13 @@ class Cells:
         self._writes += 1
         self.latest[model] = self._writes
         for name, value in {**values, "written": self._writes}.items():
-            self._planes[self._places[name], model, rows, slots] = value
+            self.planes[self._places[name], model, rows, slots] = value
 
     def move(self, entries: Array) -> None:
         """Apply these entries of the table `moves` at once: all are read before any is written."""
         blocks = self._moves[entries].tolist()
         copies = [
-            self._planes[:, model, row, slot : slot + length].copy()
+            self.planes[:, model, row, slot : slot + length].copy()
             for model, row, slot, _, _, length in blocks
         ]
         written = self._places["written"]
@@ -140,7 +141,7 @@ class Cells:
         self._writes += 1
         for (model, _, _, row, slot, length), copied in zip(blocks, copies, strict=True):
             copied[written] = self._writes + np.searchsorted(ages, copied[written])
-            self._planes[:, model, row, slot : slot + length] = copied
+            self.planes[:, model, row, slot : slot + length] = copied
             self.latest[model] = self._writes
         self._writes += ages.size
 
@@ -212,12 +213,12 @@ class Replay:
         # What each feed writes into its cell: also the round, whether all that its token follows
         # was accepted, and whether it is a draft of a row with a tree. Each is (F,).
         names = ("request", "token", "index", "position", "round")
-        self._planes = {name: trace.feeds[name] for name in names}
-        self._planes["source"] = feature_reads(trace).source
-        self._planes["follows"] = self._index.follows_accepted
-        self._planes["branches"] = self._index.on_branches
+        self.planes = {name: trace.feeds[name] for name in names}
+        self.planes["source"] = feature_reads(trace).source
+        self.planes["follows"] = self._index.follows_accepted
+        self.planes["branches"] = self._index.on_branches
         # Most records have neither mask entries nor trees.
-        self._has_masks = bool((self._planes["source"] == MASK).any())
+        self._has_masks = bool((self.planes["source"] == MASK).any())
         self._has_branches = bool(self._index.on_branches.any())
         self._restart()
 
@@ -267,7 +268,7 @@ class Replay:
                 yield self.frame(round, phase)
 
     def _restart(self) -> None:
-        self._cells = Cells([*self._planes], self._trace.moves, self._index.cache_shape)
+        self._cells = Cells([*self.planes], self._trace.moves, self._index.cache_shape)
         self._stage = -1
         self._latest: dict[int, tuple[Any, Slots]] = {}  # by model: key of `_held`, its answer
 
@@ -281,7 +282,7 @@ class Replay:
                     self._cells.move(step.moves)
                 if not step.feeds.size:
                     continue
-                fed = {name: values[step.feeds] for name, values in self._planes.items()}
+                fed = {name: values[step.feeds] for name, values in self.planes.items()}
                 where = (self._trace.feeds[name][step.feeds] for name in ("row", "slot"))
                 self._cells.write(step.model, *where, **fed)
 
