@@ -197,7 +197,7 @@ class Forwards:
         slots = np.arange(width)
         cells = self._ledger.cells[: TAINT + 1, model, rows, :width]  # (4, v, w)
         is_next = (cells[REQUEST] == requests[:, None]) & (cells[INDEX] == slots - starts[:, None])
-        is_sound = (cells[ALIVE] > 0) & (cells[TAINT] == 0)
+        is_sound = (cells[ALIVE] == RIGHT) & (cells[TAINT] == 0)
         in_order = is_next & is_sound | (slots < starts[:, None])
         end: Array = np.where(in_order.all(1), width, in_order.argmin(1))
         return end
