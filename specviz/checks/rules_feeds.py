@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from specviz.checks.table import RoundTable, pairs
+from specviz.checks.table import RoundTable
 from specviz.record.schema import MODELS, PHASES, Array, says_layout
+from specviz.record.trees import pair
 
 _TARGET, _DRAFT_MODEL = MODELS.index("target"), MODELS.index("draft")
 _SCHEDULE, _DRAFT, _VERIFY, _ACCEPT, _SYNCHRONISE = range(len(PHASES))
@@ -217,7 +218,7 @@ def _blocks_fit(t: RoundTable, entry: Array, stays: Array) -> None:
     length, first = (moves[name].astype(np.int64) for name in ("length", "to_slot"))
     # The draft's cache may have another layout, so only the target's blocks have their places. Nor
     # has K/V that is computed again in the same round.
-    is_read = np.isin(pairs(moves["round"], t.request[entry]), t.reads)
+    is_read = np.isin(pair(moves["round"], t.request[entry]), t.reads)
     is_placed = (moves["model"] == _TARGET) & ~is_read
     # Where a prompt is read after the move, in the same phase, the block may be of a row that left.
     is_own = ~is_read | (phase != _SCHEDULE)

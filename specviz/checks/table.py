@@ -16,6 +16,7 @@ from specviz.checks.fates import target_choices
 from specviz.checks.violations import Findings
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
+from specviz.record.trees import pair
 
 NO_EOS = 2**31  # larger than any output
 _TARGET = MODELS.index("target")
@@ -285,13 +286,13 @@ class RoundTable:
         """A key for each (round, request) in which the target is fed index 0, sorted."""
         feeds = self.trace.feeds
         is_first = (feeds["model"] == _TARGET) & (feeds["index"] == 0)
-        return np.unique(pairs(feeds["round"][is_first], feeds["request"][is_first]))
+        return np.unique(pair(feeds["round"][is_first], feeds["request"][is_first]))
 
     @cached_property
     def is_read_again(self) -> Array:
         """Whether the K/V of an entry's row is computed again in its next round, bool (N,)."""
         then = self.next_of(self.round)
-        return ~self.is_last & np.isin(pairs(then, self.request), self.reads)
+        return ~self.is_last & np.isin(pair(then, self.request), self.reads)
 
     @cached_property
     def is_still(self) -> Array:
@@ -356,12 +357,6 @@ class RoundTable:
         """Name a token: its id, and its text where the record has it."""
         is_named = str(token) in self.trace.meta["token_texts"]
         return f"{token} ({self.trace.text(token)!r})" if is_named else f"{token}"
-
-
-def pairs(number: Array, request: Array) -> Array:
-    """Return a key for each pair of a round and a request."""
-    keys: Array = number.astype(np.int64) << 32 | request
-    return keys
 
 
 def _ends(trace: Trace) -> Array:
