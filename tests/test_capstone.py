@@ -14,8 +14,8 @@ from checks.base import WrongAnswerError
 from checks.decoders import slots
 from specviz import metrics
 from specviz.checks.watch import capture, origins
-from specviz.checks.watch.causes import UNREAD as UNREAD_ADVICE
-from specviz.checks.watch.diagnose import ADVICE
+from specviz.checks.watch.inputs import UNREAD as UNREAD_ADVICE
+from specviz.checks.watch.judge import ADVICE
 
 TWO_ROWS = Assignment(attempts.timed().prompts[2:4], K=2, max_new_tokens=8, batch_size=2)
 ONE_TOKEN = Assignment(((1, 457),), K=1, max_new_tokens=1)

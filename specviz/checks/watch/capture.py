@@ -9,11 +9,14 @@ attention function of the first layer, so that all forms of masks are read as th
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import signature
+from itertools import count
 from threading import get_ident
 from typing import Any
+from weakref import finalize
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +37,7 @@ class CapturedForward:
     Attributes:
         number: its place among the forwards of both models.
         model: "target" or "draft".
-        cache: the identity of the cache object; 0 for none.
+        cache: the number of the cache object among those of its model; 0 for none.
         tokens: (b, q).
         positions: (b, q), position ids as given, or as the model derives them.
         padding: (b, q), which tokens a 2-D mask calls padding; None without such a mask.
@@ -42,7 +45,7 @@ class CapturedForward:
         seen: (b, q, T), the slots that each query attends to; None where that was not seen.
         held: (b, T), the prints of the K/V that was attended to.
         written: (b, q), the prints of the tokens' own K/V.
-        keys, values: per layer (b, heads, q, head size), K/V of the tokens.
+        layers: those that read or wrote K/V.
         unseen: why `seen` is None, in a clause.
         is_early: whether it left the target before its last layer, and so is a draft.
         top_ids, top_logprobs: (b, kept, k), the leading candidates after the last `kept` tokens;
@@ -60,8 +63,7 @@ class CapturedForward:
     seen: Tensor | None = field(default=None, repr=False)
     held: Tensor | None = field(default=None, repr=False)
     written: Tensor | None = field(default=None, repr=False)
-    keys: dict[int, Tensor] = field(default_factory=dict, repr=False)
-    values: dict[int, Tensor] = field(default_factory=dict, repr=False)
+    layers: set[int] = field(default_factory=set, repr=False)
     top_ids: Tensor | None = field(default=None, repr=False)
     top_logprobs: Tensor | None = field(default=None, repr=False)
     logits: Tensor | None = field(default=None, repr=False)
@@ -108,6 +110,8 @@ class Capture:
         self._finished: dict[int, CapturedForward] = {}
         self._hooks: list[Any] = []
         self._caches: dict[int, Callable[[], None]] = {}  # by thread: how to let go of its cache
+        self._cache_numbers: dict[int, int] = {}  # by id, which another object may have later
+        self._next_cache = count(1)
         self._layers = attention_layers(model)
         self._depth = model.config.get_text_config().num_hidden_layers
 
@@ -149,7 +153,7 @@ class Capture:
         forward = self._running.get(get_ident())
         if layer is None or forward is None:
             return
-        if layer not in forward.keys:  # no cache: all K/V is of this forward
+        if layer not in forward.layers:  # no cache: all K/V is of this forward
             self._note_kv(forward, layer, keys, values, keys, values)
         # One layer's mask is enough, and keeping each would multiply the memory.
         if forward.seen is None and not forward.unseen:
@@ -175,8 +179,16 @@ class Capture:
         if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] >= tokens.shape[1]:
             forward.padding = mask[:, mask.shape[1] - tokens.shape[1] :] == 0
         if cache is not None and hasattr(cache, "update"):
-            forward.cache = id(cache)
+            forward.cache = self._number_of(cache)
             self._wrap(cache, forward)
+
+    def _number_of(self, cache: Any) -> int:
+        """Return the number of a cache object, which no later one gets."""
+        if id(cache) not in self._cache_numbers:
+            self._cache_numbers[id(cache)] = next(self._next_cache)
+            with suppress(TypeError):  # of a kind that has no weak references
+                finalize(cache, self._cache_numbers.pop, id(cache), None).atexit = False
+        return self._cache_numbers[id(cache)]
 
     def _wrap(self, cache: Any, forward: CapturedForward) -> None:
         """Read what the cache is given and returns, until the forward is over."""
@@ -195,8 +207,7 @@ class Capture:
     def _note_kv(
         self, forward: CapturedForward, layer: int, keys: Tensor, values: Tensor, *attended: Tensor
     ) -> None:
-        forward.keys[layer] = keys.detach().clone()
-        forward.values[layer] = values.detach().clone()
+        forward.layers.add(layer)
         own = kv_print(keys, values, layer)
         held = kv_print(attended[0], attended[1], layer)
         if forward.held is None or forward.written is None:
@@ -217,13 +228,13 @@ class Capture:
         if forward is None:
             return
         self._let_go(get_ident())
-        if self.name == "target" and 0 < len(forward.keys) < self._depth:
+        if self.name == "target" and 0 < len(forward.layers) < self._depth:
             forward.model, forward.is_early = "draft", True
         if forward.seen is None and not forward.unseen:
             forward.unseen = "the model's attention is called in a way of its own"
         cache = getattr(output, "past_key_values", None)
         if not forward.cache and cache is not None:
-            forward.cache = id(cache)
+            forward.cache = self._number_of(cache)
         self._finished[get_ident()] = forward
 
     def _of_lm_head(self, _: nn.Module, args: tuple[Any, ...], logits: Any) -> None:

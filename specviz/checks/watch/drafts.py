@@ -13,9 +13,9 @@ from functools import partial
 import numpy as np
 
 from specviz.checks.watch.capture import CapturedForward
+from specviz.checks.watch.inputs import Inputs
 from specviz.checks.watch.labels import Labels, begins_behind_prefix, context_of, owner_of
-from specviz.checks.watch.origins import UNKNOWN, Origins, SeenForward
-from specviz.checks.watch.places import Place
+from specviz.checks.watch.origins import UNKNOWN, Origins
 from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, best_after, common
 
 
@@ -49,12 +49,10 @@ class DraftFollower:
         self.borrows = False  # whether drafts of fewer layers read K/V that all layers wrote
         self._requests = requests
         self._last: dict[int, int] = {}  # index of the last token that was read, by request
-        self._seen: dict[int, SeenForward] = {}  # by number of the forward
 
     def read(self, forward: CapturedForward) -> None:
         """Read the next forward of the draft."""
         seen = self.origins.read(forward)
-        self._seen[forward.number] = seen
         for row in range(len(seen.tokens)):
             columns = np.flatnonzero(~seen.padding[row]).tolist()
             part = Part(seen, row, -1, columns, 0)
@@ -73,27 +71,31 @@ class DraftFollower:
         """
         served = Counter((part.number, part.request) for part in self.parts)
         used = self._used()
+        inputs = Inputs(self.origins, self.parts, self.labels)
         for part in self.parts:
             if part.request < 0 or self._is_done(part):
                 continue
             places = [i for i, column in enumerate(part.columns) if column in used[part.place]]
-            cause = self._wrong(part, places or range(len(part.columns)))
-            if not places and cause:
+            ahead = self.ahead(part.request, part.number)
+            every = range(len(part.columns))
+            wrong = {i: found for i in every if (found := inputs.at(part, i, ahead))}
+            first = next((wrong[i] for i in places if i in wrong), None)
+            if wrong and not places:
                 part.request = -1
             # Of rows that try drafts of one request, most read what is not verified in the end.
-            elif cause and served[part.number, part.request] == 1:
-                fault = DraftFault(part.request, part.row, part.number, cause)
+            elif first and served[part.number, part.request] == 1:
+                fault = DraftFault(part.request, part.row, part.number, first.cause)
                 self.faults.setdefault(part.request, fault)
-            elif self._wrong(part, range(len(part.columns))):  # a filler behind what is used
+            elif wrong:  # a filler behind what is used
                 part.columns = part.columns[: places[-1] + 1]
 
-    def _used(self) -> dict[Place, set[int]]:
+    def _used(self) -> dict[tuple[int, int], set[int]]:
         """Return the columns of each row of each forward that verified drafts were computed from.
 
         They are the queries behind which the drafts were chosen, and all tokens whose K/V such a
         query reads, or one of these tokens did.
         """
-        used: dict[Place, set[int]] = {part.place: set() for part in self.parts}
+        used: dict[tuple[int, int], set[int]] = {part.place: set() for part in self.parts}
         for number, request in enumerate(self._requests):
             own = [part for part in self.parts if part.request == number]
             for verified in request.rounds:
@@ -238,56 +240,3 @@ class DraftFollower:
         """Return whether nothing is verified after this forward, so that it does no harm."""
         rounds = self._requests[part.request].rounds
         return not any(verified.part.number > part.number for verified in rounds)
-
-    def _wrong(self, part: Part, places: Sequence[int]) -> str:
-        """Return what is wrong with tokens of a part, or what the first sees; "" if nothing is.
-
-        Args:
-            part: what was read.
-            places: of these tokens, among those of the part.
-        """
-        ahead = self.ahead(part.request, part.number)
-        for i in places:
-            due, token = ahead[part.index + i : part.index + i + 1], part.tokens[i]
-            if due not in ([], [token]):
-                where = f"token {part.index + i} of the row is {due[0]}"
-                return f"{where}, and {token} was read in its place"
-        return self._wrong_context(part, places, ahead)
-
-    def _wrong_context(self, part: Part, places: Sequence[int], ahead: list[int]) -> str:
-        seen, row = part.seen, part.row
-        first = part.index + places[0]
-        visible = seen.held[row, seen.seen[row, part.columns[places[0]]]].tolist()
-        own = set(seen.entries[row].tolist())
-        indices = []
-        # A constant shift changes nothing under rotary positions; only a jump is a fault.
-        shifts = set()
-        for entry in visible:
-            if entry in own:
-                continue
-            label = self.labels.of(entry, part.request)
-            if label is None:
-                return f"token {first} sees a slot that holds no token's K/V"
-            request, index = label
-            number, source, column = self.origins.where[entry]
-            token = int(self._seen[number].tokens[source, column])
-            if not self._is_own(part, request, index, ahead):
-                return f"token {first} sees K/V of request {request}"
-            if index < len(ahead) and token != ahead[index]:
-                return f"token {first} sees K/V of a rejected draft for index {index}"
-            indices.append(index)
-            shifts.add(int(self._seen[number].positions[source, column]) - index)
-        missing = sorted(set(range(first)) - set(indices))
-        if missing:
-            held = [self.labels.of(entry, part.request) for entry in seen.held[row].tolist()]
-            is_hidden = (part.request, missing[0]) in held
-            how = "hidden" if is_hidden else "missing"
-            return f"K/V of token {missing[0]} is {how} where token {first} is read"
-        twice = [index for index, count in Counter(indices).items() if count > 1]
-        if twice:
-            return f"token {first} sees K/V of token {twice[0]} twice"
-        for i in places:
-            shifts.add(int(seen.positions[row, part.columns[i]]) - part.index - i)
-        if len(shifts) > 1:
-            return f"token {first} has a position that does not fit those before it"
-        return ""

@@ -33,10 +33,6 @@ class Labels:
         """Return (request, index) of a token; None if it is of no request."""
         return self._by_entry.get(entry)
 
-    def entries(self, request: int, index: int) -> list[int]:
-        """Return the tokens that were read for an index of a request, also in its shared part."""
-        return [entry for entry in self._by_entry if self.of(entry, request) == (request, index)]
-
     def of(self, entry: int, request: int) -> tuple[int, int] | None:
         """Return the same, as the request's own where its prompt begins alike."""
         label = self._by_entry.get(entry)

@@ -4,6 +4,8 @@ Contract: equal K/V gives an equal print, wherever it lies, and different K/V gi
 for one case in 2^64. Zeros give 0. Not known here: tokens, rows, and what K/V means.
 """
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -26,9 +28,13 @@ def kv_print(keys: Tensor, values: Tensor, layer: int) -> Tensor:
 def _print(states: Tensor, seed: int) -> Tensor:
     # Bits rather than values: a move keeps them, and another computation seldom gives the same.
     bits = states.detach().contiguous().view(_BITS[states.element_size()]).long()
+    weights = _weights(seed, states.shape[1], states.shape[3]).to(bits.device)
+    return (bits * weights).sum((1, 3))
+
+
+@cache
+def _weights(seed: int, heads: int, size: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     low, high = -(2**62), 2**62
-    shape = (states.shape[1], 1, states.shape[3])
     # Odd weights can be inverted modulo 2**64, so no change of one number is lost.
-    weights = torch.randint(low, high, shape, generator=generator) * 2 + 1
-    return (bits * weights.to(bits.device)).sum((1, 3))
+    return torch.randint(low, high, (heads, 1, size), generator=generator) * 2 + 1

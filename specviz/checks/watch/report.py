@@ -12,7 +12,7 @@ import pandas as pd
 
 import specviz
 from specviz.checks.watch.costs import Cost
-from specviz.checks.watch.diagnose import Diagnosis, Tie
+from specviz.checks.watch.judge import Diagnosis, Tie
 from specviz.checks.watch.requests import WatchedRequest
 from specviz.record.trace import Trace
 

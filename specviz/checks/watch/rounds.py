@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from specviz.checks.watch.caches import Caches
+from specviz.checks.watch.caches import Caches, Place
 from specviz.checks.watch.labels import Labels
 from specviz.checks.watch.origins import SeenForward
-from specviz.checks.watch.places import Place
 from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, choices
 from specviz.record.given import RoundEnd
 from specviz.record.schema import PHASES

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from specviz.checks.watch.caches import Place
 from specviz.checks.watch.labels import Labels
-from specviz.checks.watch.places import Place
 from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, parts_that_move
 from specviz.checks.watch.rounds import Builder
 from specviz.record.trace import Trace

@@ -8,10 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
+from specviz.checks.equivalence import CEILINGS, largest_gap
+from specviz.checks.noise import measure_noise
 from specviz.checks.watch.arguments import (
     check_followed,
     check_models,
@@ -22,25 +26,23 @@ from specviz.checks.watch.arguments import (
     unlike,
     without_filling,
 )
-from specviz.checks.watch.capture import Capture, CapturedForward, ReadGenerate
-from specviz.checks.watch.causes import Causes
+from specviz.checks.watch.capture import TOP, Capture, CapturedForward, ReadGenerate
 from specviz.checks.watch.costs import find_costs
-from specviz.checks.watch.diagnose import Diagnosis, Judge, Tie
 from specviz.checks.watch.drafts import DraftFollower
 from specviz.checks.watch.fed import fed_before, fed_behind
 from specviz.checks.watch.follow import TargetFollower
-from specviz.checks.watch.fresh import read_at_once, tolerance_of
+from specviz.checks.watch.inputs import Inputs
+from specviz.checks.watch.judge import Diagnosis, Judge, Tie, is_own
 from specviz.checks.watch.masks import AttentionReader
 from specviz.checks.watch.notes import notes_on
-from specviz.checks.watch.repair import Bench
 from specviz.checks.watch.report import WatchReport
-from specviz.checks.watch.texts import is_own, out_of_order, without_prompts
+from specviz.checks.watch.requests import WatchedRequest
+from specviz.checks.watch.texts import out_of_order, without_prompts
 from specviz.checks.watch.trace import to_trace
 from specviz.engine.models.settings import describe_ignored, ignored_settings, listed
 from specviz.record.trace import Trace
 from specviz.util.validate import is_list, require_bool, require_int, require_ints
 
-SAMPLE = 4  # texts in which noise is measured
 CHOSEN = ("acceptance", "bonus", "budget")  # rules of which tokens a text has
 
 
@@ -75,9 +77,10 @@ class Watched:
     ) -> WatchReport:
         """Judge what was seen, with the models at hand.
 
-        Each query that decided a token is compared with the target's own reading of that row. The
-        first one that differs by more than measured noise is repeated with its positions, mask,
-        tokens or K/V put right, one after the other and together: what mends it is the cause.
+        Each query that decided a token is compared with the target's own reading of that row. Where
+        one differs by more than measured noise, the cause is the first input that is not the row's
+        own, of that query or of those whose K/V it reads: a position, a slot that it sees, a token,
+        or K/V.
 
         Args:
             prompts: what the decoder was given, texts or token ids.
@@ -200,9 +203,9 @@ class Watched:
             requests=follower.requests,
             faults=faults,
             ties=ties,
-            costs=find_costs(follower.requests, drafts.faults, judge.causes.rounds, wrong),
+            costs=find_costs(follower.requests, drafts.faults, judge.rounds, wrong),
             tolerance=judge.tolerance,
-            rounds=judge.causes.rounds,
+            rounds=judge.rounds,
             record=trace,
             why_no_record=why_none,
             greedy=greedy and not is_unjudged,
@@ -274,34 +277,42 @@ class Watched:
         requests = follower.requests
         numbers = {verified.part.number for request in requests for verified in request.rounds}
         rounds = {number: i for i, number in enumerate(sorted(numbers))}
-        by_number = {forward.number: forward for forward in self.forwards}
-        bench = Bench(self.target, by_number, follower.origins.where, follower.labels)
-        fresh = [read_at_once(self.target, request.tokens) for request in requests]
-        # Noise grows with the length, so the longest rows show most of it.
-        longest = sorted(range(len(requests)), key=lambda i: -len(requests[i].tokens))[:SAMPLE]
-        sample = [(requests[i].tokens, fresh[i]) for i in longest]
-        causes = Causes(bench, follower.parts, rounds)
-        tolerance = tolerance_of(self.target, sample)
-        judge = Judge(causes, tolerance, drafts.proposal, greedy, frozenset(eos), budget)
+        inputs = Inputs(follower.origins, follower.parts, follower.labels)
+        tolerance = self._tolerance(requests)
+        judge = Judge(inputs, rounds, tolerance, drafts.proposal, greedy, frozenset(eos), budget)
         faults: list[Diagnosis] = []
         ties: list[Tie] = []
         wrong: list[int] = []
         for number, request in enumerate(requests):
-            fault, near = judge.judge(number, request, fresh[number])
+            logprobs = read_at_once(self.target, request.tokens)
+            fault, near = judge.judge(request, logprobs)
             ties += near
             if fault is not None:
                 faults.append(fault)
-            if greedy and not is_own(request, fresh[number], tolerance, judge.eos, budget):
+            if greedy and not is_own(request, logprobs, tolerance, judge.eos, budget):
                 wrong.append(number)
         faults.sort(key=lambda fault: (fault.forward, fault.row))
         return judge, faults, ties, wrong
+
+    def _tolerance(self, requests: Sequence[WatchedRequest]) -> float:
+        """Return how far log-probabilities may differ by rounding, in forwards of this shape."""
+        verified = [each for request in requests for each in request.rounds]
+        rows = max(len(each.part.seen.tokens) for each in verified)
+        step = max(len(each.drafts) + 1 for each in verified)
+        # Noise grows with the length, so the longest rows show most of it.
+        longest = sorted(requests, key=lambda each: -len(each.tokens))
+        texts = [(each.prompt, each.output) for each in longest if each.output]
+        model = _Scored(self.target, self.target.device, _vocabulary_size(self.target))
+        noise = measure_noise(model, texts, [(rows, step)], leading=TOP)
+        dtype = str(self.target.dtype).removeprefix("torch.")
+        return largest_gap(noise, CEILINGS[dtype])
 
     def _trace(
         self, follower: TargetFollower, drafts: DraftFollower, eos: Sequence[int]
     ) -> tuple[Trace | None, str]:
         """Return a record of the run; or None, and why there is none."""
         settings = {
-            "vocabulary_size": self.target.get_input_embeddings().weight.shape[0],
+            "vocabulary_size": _vocabulary_size(self.target),
             "eos_token_ids": list(eos),
             "decoder": "watched",
             "drafter": None if self.draft is None else "model",
@@ -318,6 +329,25 @@ class Watched:
             return to_trace(follower.requests, parts, follower.labels, settings), ""
         except ValueError as error:  # what a wrong decoder does may fit no record
             return None, str(error)
+
+
+class _Scored(NamedTuple):
+    """A model whose noise is measured."""
+
+    target: PreTrainedModel
+    device: torch.device
+    vocabulary_size: int
+
+
+def _vocabulary_size(model: PreTrainedModel) -> int:
+    return int(model.get_input_embeddings().weight.shape[0])
+
+
+@torch.inference_mode()
+def read_at_once(model: PreTrainedModel, tokens: Sequence[int]) -> Tensor:
+    """Return the log-probabilities (n, V) float32 of a row that is read in one forward."""
+    ids = torch.tensor([list(tokens)], device=model.device)
+    return model(ids, use_cache=False).logits[0].float().log_softmax(-1).cpu()
 
 
 def eos_of(model: PreTrainedModel) -> list[int]:
