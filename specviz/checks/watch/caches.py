@@ -90,8 +90,9 @@ class Caches:
             self._tenants[model, row] = part.request
             if before not in here and self._last[model, before] > part.number:
                 own = self._batch + before
+                # It is looked for in its own row from here on, and not where another one is.
                 kept += [
-                    ((row, slot), (own, slot), held[row, slot])
+                    ((row, slot), (own, slot), held.pop((row, slot)))
                     for slot in sorted(self._slots[model, before])
                     if (row, slot) in held
                 ]

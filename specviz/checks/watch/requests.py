@@ -3,7 +3,7 @@
 Contract: plain values, and what can be computed from them. Not known here: how it is found out.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -202,28 +202,3 @@ def common(first: Sequence[int], second: Sequence[int]) -> int:
             break
         count += 1
     return count
-
-
-def parts_that_move(by_forward: Mapping[int, Sequence[Part]]) -> set[tuple[int, int]]:
-    """Return (forward, row) of the parts whose request its model reads next somewhere else.
-
-    That is in another cache or in another row, or in the same one after another request was there.
-    """
-    of_request: dict[tuple[str, int], Part] = {}
-    of_row: dict[tuple[str, int], Part] = {}
-    found = set()
-    # From the end, so that a request's next part is known when one is reached.
-    for number in sorted(by_forward, reverse=True):
-        known = [part for part in by_forward[number] if part.request >= 0]
-        for part in known:
-            model = part.seen.forward.model
-            after = of_request.get((model, part.request))
-            if after is None:
-                continue
-            stays = after.seen.forward.cache == part.seen.forward.cache
-            if not stays or of_row.get((model, part.row)) is not after:
-                found.add((number, part.row))
-        for part in known:
-            model = part.seen.forward.model
-            of_request[model, part.request] = of_row[model, part.row] = part
-    return found

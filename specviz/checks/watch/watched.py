@@ -326,7 +326,7 @@ class Watched:
         }
         parts = {"target": follower.parts, "draft": drafts.parts}
         try:
-            return to_trace(follower.requests, parts, follower.labels, settings), ""
+            return to_trace(follower.requests, parts, settings), ""
         except ValueError as error:  # what a wrong decoder does may fit no record
             return None, str(error)
 
