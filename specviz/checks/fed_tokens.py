@@ -92,12 +92,16 @@ class FedTokens:
         start = np.where(entry >= 0, start, if_unknown)
         # A row may still move after its prefill, in the same phase, so `rows` has its start too
         # late. The slot of its index 0 says where it was.
-        is_prefill = self.phase == _SCHEDULE
-        slot_of_first = np.where(is_prefill & (self.index == 0), self.slot, np.nan)
-        keys = [self.round, self.model, self.request]
-        first = pd.Series(slot_of_first).groupby(keys).transform("min").to_numpy()
-        is_known = is_prefill & ~np.isnan(first)
-        return np.where(is_known, np.nan_to_num(first), start).astype(np.int64)
+        prefill = np.flatnonzero(self.phase == _SCHEDULE)
+        forward = self.round[prefill] * len(MODELS) + self.model[prefill]
+        key = forward * trace.num_requests + self.request[prefill]
+        _, group = np.unique(key, return_inverse=True)
+        is_first = self.index[prefill] == 0
+        unknown = np.iinfo(np.int64).max
+        first = np.full(group.max(initial=-1) + 1, unknown)
+        np.minimum.at(first, group[is_first], self.slot[prefill[is_first]])
+        start[prefill] = np.where(first[group] < unknown, first[group], start[prefill])
+        return start
 
     def _right_token(self, trace: Trace, entry: Array) -> Array:
         rows = trace.rows

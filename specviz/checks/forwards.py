@@ -57,14 +57,15 @@ class Forwards:
         self._rules.positions()
         self._rules.kv_of_fed_tokens()
         for stage in range(self._trace.num_rounds * len(PHASES)):
-            for step in self._trace.index.steps_of(stage):
+            steps = self._trace.index.steps_of(stage)
+            for step in steps:
                 # A log without this model's slots or masks would make every query look wrong.
                 if not sees(self._trace.meta, MODELS[step.model]):
                     continue
                 self._ledger.move(step.moves)
                 if step.feeds.size:
                     self._forward(stage, step.model, step.feeds)
-            self._end_phase(stage)
+            self._end_phase(stage, bool(steps))
         self._rules.caches_left_behind(self._ledger.left_behind)
 
     @property
@@ -83,7 +84,7 @@ class Forwards:
                 found.append(ExpectedKV(number, model, row, request, indices, slots[k, indices]))
         return found
 
-    def _end_phase(self, stage: int) -> None:
+    def _end_phase(self, stage: int, has_steps: bool) -> None:
         number, phase = divmod(stage, len(PHASES))
         if phase == _ACCEPT:
             self._reject_drafts(number)
@@ -92,6 +93,8 @@ class Forwards:
         if not self._trace.meta.get("keep_draft", True):
             # The draft reads everything again in the next round.
             self._ledger.computed[_DRAFT] = False
+        if phase == _SCHEDULE and not has_steps:
+            return  # all is where it was at the end of the round before
         batch = self._batch(number, phase)
         expected = self._ledger.compare_accounts(stage, batch)
         if phase != _SYNCHRONISE:
@@ -178,9 +181,10 @@ class Forwards:
         fed = self._fed
         row, request, index = fed.row[feeds], fed.request[feeds], fed.index[feeds]
         start, stop = fed.visible_start[feeds], fed.visible_stop[feeds]
-        # A view is what queries of one row see from one slot on.
+        # A view is what queries of one row, which stand together, see from one slot on.
         key = (row * self._trace.num_requests + request) * (start.max() + 1) + start
-        _, first, view = np.unique(key, return_index=True, return_inverse=True)
+        is_first = np.append(True, key[1:] != key[:-1])
+        first, view = np.flatnonzero(is_first), is_first.cumsum() - 1
         width = max(int(stop.max()), 1)
         chunk = max(1, _PAIRS // width)
         ends = []

@@ -166,8 +166,8 @@ class Ledger:
         models = range(len(MODELS)) if model is None else [model]
         for each in models:
             # The cells are kept: what a slot holds is needed to say what went wrong.
-            cells = self.cells[:, each, batch.rows]  # (6, b, slots)
-            dead = (cells[REQUEST] == batch.requests[:, None]) & (cells[INDEX] >= kept[:, None])
+            owner, index = self.cells[[REQUEST, INDEX], each][:, batch.rows]  # (b, slots)
+            dead = (owner == batch.requests[:, None]) & (index >= kept[:, None])
             self.cells[ALIVE, each, batch.rows] *= ~dead
             before = np.arange(self.computed.shape[2]) < kept[:, None]
             self.computed[each, batch.requests] &= before

@@ -4,10 +4,9 @@ Each part of a `RecordIndex` is computed on first use and then kept, so that all
 share one index, `trace.index`.
 """
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from functools import cached_property
-from itertools import takewhile
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -227,8 +226,12 @@ class RecordIndex:
 
     def steps_of(self, stage: int) -> list[Step]:
         """Return the steps of a stage."""
-        first = bisect_left(self.steps, stage, key=lambda step: step.stage)
-        return list(takewhile(lambda step: step.stage == stage, self.steps[first:]))
+        return self._steps_by_stage.get(stage, [])
+
+    @cached_property
+    def _steps_by_stage(self) -> dict[int, list[Step]]:
+        steps = groupby(self.steps, key=lambda step: step.stage)
+        return {stage: list(group) for stage, group in steps}
 
     def visible(self, feeds: Array) -> Array:
         """Return the slots that feeds (q,) attended to.
@@ -275,5 +278,6 @@ def by_step(table: Table) -> dict[tuple[int, int, int], Array]:
     order = np.lexsort((table["step"], table["model"], stages))
     keys = np.stack([stages, table["model"], table["step"]], axis=1)[order]  # (N, 3)
     firsts = np.flatnonzero((np.diff(keys, axis=0, prepend=-1) != 0).any(1))
-    parts = np.split(order, firsts[1:])  # one empty part for an empty table, which has no key
-    return dict(zip(map(tuple, keys[firsts].tolist()), parts, strict=False))
+    bounds = [*firsts.tolist(), order.size]
+    spans = zip(map(tuple, keys[firsts].tolist()), pairwise(bounds), strict=True)
+    return {key: order[first:stop] for key, (first, stop) in spans}
