@@ -83,8 +83,10 @@ class CapturedForward:
     def keep(self, logits: Tensor) -> None:
         """Keep the leading candidates of logits (b, kept, V)."""
         logprobs = logits.detach().float().log_softmax(-1)
-        top = logprobs.topk(min(TOP, logprobs.shape[-1]), -1)
-        self.top_ids, self.top_logprobs = top.indices, top.values
+        ids = logprobs.topk(min(TOP, logprobs.shape[-1]), -1).indices.sort(-1).values
+        # Of equal candidates the first one comes first, as in argmax.
+        top = logprobs.gather(-1, ids).sort(dim=-1, descending=True, stable=True)
+        self.top_ids, self.top_logprobs = ids.gather(-1, top.indices), top.values
         if logits.shape[-1] <= SMALL:
             self.logits = logits.detach().clone()
 

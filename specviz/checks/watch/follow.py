@@ -164,12 +164,12 @@ class TargetFollower:
 
     def _of_tokens(self, tokens: list[int], row: int) -> int:
         """Return the request whose tokens these are, from the first on; -1 for none."""
-        best, found = (0, False, False), -1
+        best, found = (0, False, False, False), -1
         for number, request in enumerate(self.requests):
             shared = common(tokens, request.tokens)
             if shared < min(len(tokens), len(request.prompt)):
                 continue
-            score = (shared, request.row == row, not request.parts)
+            score = (shared, not request.is_done, request.row == row, not request.parts)
             if score > best:
                 best, found = score, number
         return found

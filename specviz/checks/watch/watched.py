@@ -43,6 +43,8 @@ from specviz.engine.models.settings import describe_ignored, ignored_settings, l
 from specviz.record.trace import Trace
 from specviz.util.validate import is_list, require_bool, require_int, require_ints
 
+FLOOR = 1e-5  # of a difference of log-probabilities that is real, in float32
+LEAST_ULPS = 4  # one unit in the last place of a logit from 4 to 8, in any dtype
 CHOSEN = ("acceptance", "bonus", "budget")  # rules of which tokens a text has
 
 
@@ -295,17 +297,20 @@ class Watched:
         return judge, faults, ties, wrong
 
     def _tolerance(self, requests: Sequence[WatchedRequest]) -> float:
-        """Return how far log-probabilities may differ by rounding, in forwards of this shape."""
+        """Return how far log-probabilities may differ by rounding, in forwards of these shapes."""
         verified = [each for request in requests for each in request.rounds]
         rows = max(len(each.part.seen.tokens) for each in verified)
         step = max(len(each.drafts) + 1 for each in verified)
         # Noise grows with the length, so the longest rows show most of it.
-        longest = sorted(requests, key=lambda each: -len(each.tokens))
-        texts = [(each.prompt, each.output) for each in longest if each.output]
+        longest = sorted((each.tokens for each in requests), key=len, reverse=True)
+        texts = [(tokens[:1], tokens[1:]) for tokens in longest if len(tokens) > 1]
+        shapes = [(rows, step), (rows, len(longest[0]))]  # of verifications and of prompts
         model = _Scored(self.target, self.target.device, _vocabulary_size(self.target))
-        noise = measure_noise(model, texts, [(rows, step)], leading=TOP)
+        noise = measure_noise(model, texts, shapes, leading=TOP)
+        # A few short texts may show no noise at all.
+        noise = max(noise, LEAST_ULPS * torch.finfo(self.target.dtype).eps)
         dtype = str(self.target.dtype).removeprefix("torch.")
-        return largest_gap(noise, CEILINGS[dtype])
+        return max(largest_gap(noise, CEILINGS[dtype]), FLOOR)
 
     def _trace(
         self, follower: TargetFollower, drafts: DraftFollower, eos: Sequence[int]
