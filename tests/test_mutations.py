@@ -17,9 +17,8 @@ from mutated_runs import KINDS, record
 from mutations import Mutation
 
 import specviz as sv
-from specviz.checks.violations import RULES
+from specviz.checks.violations import BROKEN, RULES
 from specviz.record.schema import COLUMNS
-from specviz.views.stepper.sentences import RULE_WORDS
 
 TABLES = (
     mutations_rows,
@@ -130,12 +129,12 @@ def test_every_rule_finds_some() -> None:
 
 
 def test_the_step_through_has_words_for_every_rule() -> None:
-    assert set(RULE_WORDS) == set(RULES)
+    assert BROKEN.keys() == RULES.keys()
 
 
-def test_the_docs_explain_every_rule() -> None:
-    rules = re.findall(r"^\| \*\*(\w+)\*\* \|", debug_page("Invariants"), re.MULTILINE)
-    assert rules == list(RULES)
+def test_the_docs_have_the_table_of_the_rules() -> None:
+    rules = re.findall(r"^\| \*\*(\w+)\*\* \| (.*) \|$", debug_page("Invariants"), re.MULTILINE)
+    assert dict(rules) == RULES
 
 
 def test_every_column_is_changed_or_there_is_a_reason() -> None:

@@ -104,54 +104,31 @@ class Rescored:
         """Judge one entry of `rows` after its column j."""
         logprobs = logits.log_softmax(-1)
         slack = tolerance * (1 + float(logits[torch.isfinite(logits)].abs().max()))
-        if self._branches.is_tree[n]:
-            self._judge_node(model, n, j, logits, slack)
-            return
-        self._scores(model, n, j, logprobs, slack)
-        self._score_of_draft(model, n, j, logprobs, slack)
-        if self._draws.coupling == "rejection":
-            self._keep_probabilities(model, n, j, logits)
-        if model == _TARGET:
-            judged = min(int(self._table["accepted"][n]) + 1, int(self._table["gained"][n]))
-            if j < judged and (self._is_greedy or self._draws.coupling == "gumbel"):
-                is_accepted = j < self._table["accepted"][n]
-                rule = "acceptance" if is_accepted else "bonus"
-                token = int(self._table["emitted"][n, j])
-                self._choice(rule, "accept", n, j, token, logits, slack)
-            elif j < judged and j == self._table["verified"][n]:
-                # Behind the last verified draft nothing is taken off p, so q does not matter.
-                token = int(self._table["emitted"][n, j])
-                self._drawn("bonus", "accept", n, j, token, logits, slack)
-        elif self._follows_drafts:
-            token = int(self._table["drafts"][n, j])
-            if self._draws.coupling == "rejection":
-                self._drawn("drafts", "draft", n, j, token, logits, slack)
-            elif self._is_greedy or self._draws.coupling == "gumbel":
-                self._choice("drafts", "draft", n, j, token, logits, slack)
-
-    def _judge_node(self, model: int, n: int, column: int, logits: Tensor, slack: float) -> None:
-        """Judge one entry of `rows` after a column of its tree."""
-        logprobs = logits.log_softmax(-1)
         drafted = np.arange(self._branches.parents.shape[1]) < self._branches.drafted[n]
-        children = np.flatnonzero((self._branches.parents[n] == column) & drafted).tolist()
-        if model == _TARGET:
-            self._scores(model, n, column, logprobs, slack)
+        children = np.flatnonzero((self._branches.parents[n] == j) & drafted).tolist()
+        for place in [j] if model == _TARGET else children:
+            self._scores(model, n, place, logprobs, slack)
         for child in children:
-            if model != _TARGET:
-                self._scores(model, n, child, logprobs, slack)
             self._score_of_draft(model, n, child, logprobs, slack)
-        path = self._branches.path[n].tolist()
-        if model != _TARGET or column not in path:
+        is_tree = self._branches.is_tree[n]
+        draws = self._draws.coupling == "rejection"
+        if draws and not is_tree:
+            self._keep_probabilities(model, n, j, logits)
+        if not (self._is_greedy or self._draws.coupling):
+            return  # it is not known how this run drew
+        judge = self._drawn if draws else self._choice
+        if model != _TARGET:
+            if self._follows_drafts and not is_tree:
+                judge("drafts", "draft", n, j, int(self._table["drafts"][n, j]), logits, slack)
             return
-        step = path.index(column)
-        judged = min(int(self._table["accepted"][n]) + 1, int(self._table["gained"][n]))
-        if step < judged and (self._is_greedy or self._draws.coupling == "gumbel"):
-            rule = "acceptance" if step < self._table["accepted"][n] else "bonus"
-            token = int(self._table["emitted"][n, step])
-            self._choice(rule, "accept", n, step, token, logits, slack)
-        elif step < judged and self._draws.coupling == "rejection" and not children:
-            token = int(self._table["emitted"][n, step])
-            self._drawn("bonus", "accept", n, step, token, logits, slack)
+        path = self._branches.path[n].tolist()
+        step = path.index(j) if j in path else len(path)
+        accepted, gained = int(self._table["accepted"][n]), int(self._table["gained"][n])
+        # Behind the last verified draft nothing is taken off p, so q does not matter.
+        is_last = not any(child < self._table["verified"][n] for child in children)
+        if step < min(accepted + 1, gained) and (is_last or not draws):
+            rule = "acceptance" if step < accepted else "bonus"
+            judge(rule, "accept", n, step, int(self._table["emitted"][n, step]), logits, slack)
 
     def _scores(self, model: int, n: int, j: int, logprobs: Tensor, slack: float) -> None:
         """Check that recorded candidates are the likeliest tokens, with their log-probabilities."""

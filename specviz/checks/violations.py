@@ -14,31 +14,53 @@ import pandas as pd
 
 from specviz.record.schema import MODELS, PHASES, Array
 
-# What checks each of them is listed in `invariants`.
+# What holds, as docs/debug.md has it. What checks each of them is listed in `invariants`.
 RULES = {
-    "lengths": "a row gains the tokens that its request's output has, "
-    "and the next round starts from there",
-    "rectangle": "a row's tokens fit between its start and its pending slot, "
-    "and rows that are aligned on the right end in one column",
+    "lengths": "a row gains the tokens that its request's output has, and the next round starts "
+    "from there",
+    "rectangle": "a row's tokens fit between its start and its pending slot; a row stays where it "
+    "is until K/V of its tokens is moved or computed again; right-aligned rows end in one column",
     "positions": "the position id of a token is its index in its own row",
-    "mask": "a query sees the slots of its own row's tokens up to itself, each once, "
-    "and no other slot",
-    "kv": "the slot of a token holds K/V of that token, computed with right position and mask",
-    "caches": "the cache of the draft model, or of the draft head, holds what the target's does; "
-    "where only the draft's is wrong, drafts get worse and the text stays right",
-    "acceptance": "an accepted draft is the target's choice, and is emitted as it was drafted",
-    "bonus": "the token behind the accepted drafts comes from the target",
-    "budget": "a request emits no more tokens than its budget, "
-    "and ends with fewer only if it reached EOS",
+    "mask": "a query sees the slots of its own row's tokens up to itself, each once, and no other "
+    "slot",
+    "kv": "the slot of a token holds K/V of that token, computed with right position and mask; a "
+    "verification feeds the pending token and the drafts that it verifies, each once",
+    "caches": "the cache of the draft model or head holds what the target's does, and is fed each "
+    "token once; a draft head reads accepted drafts again with true features",
+    "acceptance": "an accepted draft is the target's choice and is emitted as it was drafted; a "
+    "right draft is accepted or counted as discarded",
+    "bonus": "the token after the accepted drafts comes from the target",
+    "budget": "a request emits no more tokens than its budget, and ends with fewer only if it "
+    "reached EOS",
     "eos": "nothing follows the first EOS of an output",
-    "drafts": "a row drafts as many tokens as it says, and each is its drafter's choice",
-    "verification": "a round verifies no more drafts than its capacity, "
-    "and the ones that its selector's scores call for",
-    "foresight": "where drafts are judged by coins, whether a draft is judged does not depend on "
-    "which token it is",
+    "drafts": "a row drafts as many tokens as it says, and each is its drafter's choice: the first"
+    " candidate of the draft model, or what prompt lookup finds in the text; drafts of one parent "
+    "differ",
+    "verification": "a round verifies no more drafts than its capacity, and those that the scores "
+    "of its selector call for",
+    "foresight": 'where drafts are judged by coins (coupling="rejection"), whether a draft is '
+    "judged does not depend on which token it is",
     "scores": "log-probabilities are sorted, at most 0, and those of the tokens beside them",
-    "schedule": "the rows of a round are those that were chosen from the pool, "
-    "for the reason that is given",
+    "schedule": "no round has more rows than the batch size; a pool's chosen rows are those of the"
+    " batch, and its lengths, waiting times and decisions are right",
+}
+# What the step-through says where it does not hold.
+BROKEN = {
+    "lengths": "lengths do not add up",
+    "rectangle": "rows are not aligned",
+    "positions": "positions differ from the tokens' indices",
+    "mask": "queries see the wrong slots",
+    "kv": "the cache holds wrong K/V",
+    "caches": "the cache of the draft model or head is not in step with the target's",
+    "acceptance": "an accepted draft is not the target's choice",
+    "bonus": "the token after the accepted drafts is not the target's",
+    "budget": "the token budget is not kept",
+    "eos": "EOS does not end the row",
+    "drafts": "a draft is not its drafter's choice",
+    "verification": "other drafts are verified than those that were selected",
+    "foresight": "a draft decides whether it is judged",
+    "scores": "log-probabilities do not fit their tokens",
+    "schedule": "the batch is not the one that was chosen",
 }
 _ORDER = {name: place for place, name in enumerate(RULES)}
 _NO_MODEL = -1

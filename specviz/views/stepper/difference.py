@@ -23,11 +23,11 @@ from specviz.checks.equivalence import (
     noise_of_records,
 )
 from specviz.checks.scores import RecordedScores, recorded_scores
+from specviz.checks.violations import BROKEN
 from specviz.record.replay import Replay
 from specviz.record.schema import MODELS, PHASES, has_slots
 from specviz.record.trace import Trace
 from specviz.util.text import count, visible
-from specviz.views.stepper.sentences import RULE_WORDS
 
 RUNS = ("A", "B")
 Found = list[dict[str, Any]]  # violations, as a film names them
@@ -166,8 +166,8 @@ class _Why:
             if off:
                 return f"K/V of row {row} is {_slots(abs(off))} off {since}"
         if fault["rule"] in ("bonus", "acceptance"):
-            return f"{RULE_WORDS[fault['rule']]} (row {row} in {RUNS[run]}, round {number})"
-        return f"{RULE_WORDS[fault['rule']]} (row {row} {since})"
+            return f"{BROKEN[fault['rule']]} (row {row} in {RUNS[run]}, round {number})"
+        return f"{BROKEN[fault['rule']]} (row {row} {since})"
 
     def _drift(self, run: int, fault: dict[str, Any]) -> int:
         """Return by how much the target's first wrong position lies above its index."""

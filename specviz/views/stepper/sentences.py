@@ -7,7 +7,7 @@ of tokens occur only in descriptions of violations, as Python literals. Not know
 
 from collections.abc import Iterable
 
-from specviz.checks.violations import Violation
+from specviz.checks.violations import BROKEN, Violation
 from specviz.record.schema import has_slots
 from specviz.record.trace import Trace
 from specviz.views.stepper import plainwords
@@ -17,23 +17,6 @@ from specviz.views.stepper.rowwords import ROW_WORDS
 from specviz.views.stepper.scene import Scene, Scenes
 
 MAX_LETTERS = 220  # of the sentences about a phase
-RULE_WORDS = {
-    "lengths": "lengths do not add up",
-    "rectangle": "rows are not aligned",
-    "positions": "positions differ from the tokens' indices",
-    "mask": "queries see the wrong slots",
-    "kv": "the cache holds wrong K/V",
-    "caches": "the cache of the draft model or head is not in step with the target's",
-    "acceptance": "an accepted draft is not the target's choice",
-    "bonus": "the token after the accepted drafts is not the target's",
-    "budget": "the token budget is not kept",
-    "eos": "EOS does not end the row",
-    "drafts": "a draft is not its drafter's choice",
-    "verification": "other drafts are verified than those that were selected",
-    "foresight": "a draft decides whether it is judged",
-    "scores": "log-probabilities do not fit their tokens",
-    "schedule": "the batch is not the one that was chosen",
-}
 
 
 class Narrator:
@@ -93,7 +76,7 @@ def _violated(violations: list[Violation]) -> list[str]:
         return []
     first = violations[0]
     rows = sorted({each.row for each in violations if each.rule == first.rule})
-    sentences = [f"Violation in {names(rows, 'row')}: {RULE_WORDS.get(first.rule, first.rule)}."]
+    sentences = [f"Violation in {names(rows, 'row')}: {BROKEN[first.rule]}."]
     others = dict.fromkeys(each.rule for each in violations if each.rule != first.rule)
     if others:
         sentences.append(f"Also violated: {', '.join(others)}.")
