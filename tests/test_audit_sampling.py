@@ -19,9 +19,8 @@ from conftest import check_refusal
 from decoders import FAULTY_SAMPLERS, RIGHT_SAMPLERS, Case
 
 import specviz as sv
-from specviz.checks.sampling.evidence import by_group, learnt, smallest_distance
-from specviz.checks.sampling.shares import SHARES
-from specviz.checks.sampling.texts import Texts, enumerate_texts, prefix_starts
+from specviz.checks.sampling.evidence import SHARES, by_group, learnt, smallest_distance
+from specviz.checks.sampling.texts import Texts, enumerate_texts
 
 TEMPERATURE = 0.8
 FEW = [[0, 1], [1, 2, 3], [2, 0, 0, 4], [3, 5]]  # for those that decode row by row
@@ -149,21 +148,18 @@ def drawn(
 ) -> list[list[list[int]]]:
     """Texts of FEW drawn from p, or from p_of(row, place, p, q)."""
     texts = texts_of()
-    starts = prefix_starts(texts.size, texts.length)
     generator = np.random.default_rng(seed)
-    number = np.zeros((runs, len(FEW)), int)
+    context = np.tile(texts.starts(FEW), (runs, 1))
     tokens = []
     for place in range(texts.length):
-        context = np.arange(len(FEW)) * texts.per_prompt + starts[place] + number
         p = texts.p[context]  # (R, B, V)
         if p_of is not None:
-            rows = [
-                p_of(row, place, p[:, row], texts.q[context][:, row]) for row in range(len(FEW))
-            ]
+            q = texts.q[context]
+            rows = [p_of(row, place, p[:, row], q[:, row]) for row in range(len(FEW))]
             p = np.stack(rows, 1)
         token = (p.cumsum(2) < generator.random((runs, len(FEW), 1))).sum(2)
         tokens.append(token)
-        number = number * texts.size + token
+        context = texts.longer[context, token]
     return np.stack(tokens, 2).tolist()
 
 
@@ -173,13 +169,13 @@ def judged(runs: list[list[list[int]]], **options: Any) -> sv.SamplingReport:
 
 def test_the_enumeration_is_the_chain_rule() -> None:
     texts = texts_of()
-    chances = texts.chances(texts.p)
+    chances = texts.chances()
     for place in range(texts.length):
-        here = texts.place(np.arange(len(chances))) == place
+        here = texts.place == place
         assert chances[here].sum() == pytest.approx(len(FEW))
     target = sv.tiny_pair().target
     for context in (0, 1, 6, 7, 42, 43, 100, len(chances) - 1):
-        prompt, prefix = texts.name(context)
+        prompt, prefix = texts.prefixes[context]
         with torch.inference_mode():
             logits = target(torch.tensor([[*prompt, *prefix]])).logits[0, -1]
         assert np.allclose(texts.p[context], logits.double().softmax(-1), atol=1e-5)

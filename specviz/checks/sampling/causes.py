@@ -6,7 +6,7 @@ evidence is computed.
 
 import math
 
-from specviz.checks.sampling.findings import SamplingFinding
+from specviz.checks.sampling.evidence import price
 from specviz.checks.sampling.proposals import (
     ALWAYS,
     FIRST,
@@ -19,8 +19,8 @@ from specviz.checks.sampling.proposals import (
     WHERE_MORE,
     Q,
 )
+from specviz.checks.sampling.report import SamplingFinding
 from specviz.checks.sampling.rules import CONVINCING, Fit, Rules
-from specviz.checks.sampling.shares import price
 from specviz.record.schema import Array
 
 ACCEPTED = {
