@@ -31,7 +31,6 @@ from specviz.checks.sampling.outputs import judge_texts
 from specviz.checks.sampling.pair import tiny_pair
 from specviz.checks.sampling.report import SamplingReport
 from specviz.checks.sampling.rounds import Seen
-from specviz.checks.sampling.rules import Rules
 from specviz.checks.sampling.texts import Texts, collect, enumerate_texts
 from specviz.checks.watch.arguments import check_models
 from specviz.checks.watch.watched import eos_of, watch
@@ -166,7 +165,7 @@ def _judge(
     facts = [seen.why_unknown()] if seen.why_unknown() else []
     # Where runs repeat each other, there is nothing to learn from their forwards.
     if not facts and not any(each.test == "runs" for each in findings):
-        causes, facts, more = explain(Rules(seen, params), bool(findings), alpha)
+        causes, facts, more = explain(seen, params, bool(findings), alpha)
         findings += more
     return SamplingReport(
         findings=sorted(findings, key=lambda each: -each.log_evidence),
