@@ -180,22 +180,22 @@ def _judge(
 def _reach(texts: Texts, prompts: Sequence[Sequence[int]], runs: int, alpha: float) -> pd.DataFrame:
     """Return what so many draws find, by new token."""
     level = -math.log(alpha)
-    chances, place = texts.chances() * runs, texts.place
-    rows = [tuple(prompt) for prompt in prompts]
-    of_prompt = Counter(rows)
-    in_all = np.array([of_prompt[prompt] for prompt, _ in texts.prefixes])
-    in_one = np.array([prompt == rows[0] for prompt, _ in texts.prefixes])
+    rows = Counter(tuple(prompt) for prompt in prompts)
+    all_visits = texts.chances() * runs * [rows[prompt] for prompt, _ in texts.prefixes]
+    is_first = np.array([prompt == texts.prefixes[0][0] for prompt, _ in texts.prefixes])
+    of_row = texts.chances() * runs * is_first
     entries = []
     for at in range(texts.length):
-        visits = (chances * in_all)[place == at]
-        of_row = (chances * in_one)[place == at]
+        visits = all_visits[texts.place == at]
         entry = {
             "new_token": at + 1,
             "draws": round(float(visits.sum())),
             "prefixes": int((visits > 0).sum()),
             "all_rows": smallest_distance(visits, texts.size, level + price("place", texts.length)),
             "one_row": smallest_distance(
-                of_row, texts.size, level + price("row", texts.length * len(prompts))
+                of_row[texts.place == at],
+                texts.size,
+                level + price("row", texts.length * len(prompts)),
             ),
         }
         entries.append(entry)

@@ -8,10 +8,11 @@ before it in the same run: as evidence it counts as any other.
 import math
 
 import numpy as np
+import pandas as pd
 
 from specviz.checks.sampling.evidence import log_mean, log_ratios, price
 from specviz.checks.sampling.report import SamplingFinding
-from specviz.checks.sampling.texts import DrawnTokens, Texts
+from specviz.checks.sampling.texts import Texts
 from specviz.record.schema import Array
 
 COPIED = np.array((0.1, 0.3, 0.7))  # how often a token is that of the row before
@@ -20,7 +21,7 @@ NOTHING = -1
 
 
 def judge_independence(
-    draws: DrawnTokens, texts: Texts, runs: int, rows: int, alpha: float
+    draws: pd.DataFrame, texts: Texts, runs: int, rows: int, alpha: float
 ) -> list[SamplingFinding]:
     """Return what speaks against independent rows and runs, the strongest evidence first."""
     context, token = _by_run(draws, texts, runs, rows)
@@ -40,21 +41,21 @@ def judge_independence(
             sentence = f"all {runs} runs draw the same tokens: the seed changes nothing"
         elif log_mean(ratios(texts, *dealt).sum(0)) - cost > score / 2:
             test, sentence = "lean", "tokens do not have the shares that the target gives them"
-        found.append(SamplingFinding(test, sentence, score, draws=len(draws.token)))
+        found.append(SamplingFinding(test, sentence, score, draws=len(draws)))
     return sorted(found, key=lambda each: -each.log_evidence)
 
 
-def _by_run(draws: DrawnTokens, texts: Texts, runs: int, rows: int) -> tuple[Array, Array]:
+def _by_run(draws: pd.DataFrame, texts: Texts, runs: int, rows: int) -> tuple[Array, Array]:
     """Return prefixes and tokens (R, B, T).
 
-    A token is NOTHING where none was drawn, where p is unclear, or where p rules it out.
+    A token is NOTHING where there is none, or where p rules it out.
     """
     token = np.full((runs, rows, texts.length), NOTHING)
     context = np.zeros(token.shape, dtype=np.int64)
-    kept = draws.kept & (texts.p[draws.context, draws.token] > 0)
-    at = (draws.run[kept], draws.row[kept], draws.place[kept])
-    token[at] = draws.token[kept]
-    context[at] = draws.context[kept]
+    run, row, place, prefix, drawn = draws.to_numpy().T
+    possible = texts.p[prefix, drawn] > 0
+    at = run[possible], row[possible], place[possible]
+    token[at], context[at] = drawn[possible], prefix[possible]
     return context, token
 
 

@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 
 from specviz.checks.sampling.evidence import by_group, learnt, log_ratios, own, price
 from specviz.checks.sampling.report import SamplingFinding
-from specviz.checks.sampling.texts import DrawnTokens, Texts
+from specviz.checks.sampling.texts import Texts
 from specviz.record.schema import Array
 
 MIXED = (0.05, 0.15, 0.4, 0.8)  # shares of q in what is drawn
@@ -32,10 +33,11 @@ LEANS = {
 }
 
 
-def judge_texts(draws: DrawnTokens, texts: Texts, rows: int, alpha: float) -> list[SamplingFinding]:
+def judge_texts(
+    draws: pd.DataFrame, texts: Texts, rows: int, alpha: float
+) -> list[SamplingFinding]:
     """Return what speaks against the draws, the strongest evidence first."""
-    columns = (draws.context, draws.token, draws.place, draws.row)
-    context, token, place, row = (column[draws.kept] for column in columns)
+    _, row, place, context, token = draws.to_numpy().T
     p = texts.p[context]  # (N, V)
     prefixes, places = len(texts.p), texts.length
     level = -math.log(alpha)

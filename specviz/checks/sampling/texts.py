@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -60,25 +61,6 @@ class Texts:
             if longer[0] >= 0:
                 found[longer] = found[number] * self.p[number]
         return found
-
-
-@dataclass(frozen=True, eq=False)
-class DrawnTokens:
-    """Tokens that a decoder drew, in the order of runs, rows and places.
-
-    Attributes:
-        run, row, place: (N,), where; place 0 is the first new token.
-        context: (N,), the prefix behind which it was drawn.
-        token: (N,).
-        kept: (N,), whether p is known well enough there.
-    """
-
-    run: Array
-    row: Array
-    place: Array
-    context: Array
-    token: Array
-    kept: Array
 
 
 def count_prefixes(prompts: Sequence[Sequence[int]], size: int, length: int) -> int:
@@ -141,16 +123,20 @@ def _logits(model: PreTrainedModel, prefixes: Sequence[Prefix], size: int) -> Te
 
 def collect(
     outputs: Sequence[Sequence[Sequence[int]]], prompts: Sequence[Sequence[int]], texts: Texts
-) -> DrawnTokens:
-    """Return the draws of runs (R) of rows (B) of tokens."""
+) -> pd.DataFrame:
+    """Return the draws of runs of rows of tokens, where p is known well enough.
+
+    Columns: run, row, place (from 0), context (number of the prefix) and token, in this order.
+    """
     starts = texts.starts(prompts).tolist()
     longer = texts.longer.tolist()
     entries = []
-    for i, rows in enumerate(outputs):
-        for j, tokens in enumerate(rows):
-            prefix = starts[j]
-            for k, drawn in enumerate(tokens):
-                entries.append((i, j, k, prefix, drawn))
-                prefix = longer[prefix][drawn]
-    run, row, place, context, token = np.array(entries, dtype=np.int64).reshape(-1, 5).T
-    return DrawnTokens(run, row, place, context, token, ~texts.unclear[context])
+    for run, rows in enumerate(outputs):
+        for row, tokens in enumerate(rows):
+            context = starts[row]
+            for place, token in enumerate(tokens):
+                if not texts.unclear[context]:
+                    entries.append((run, row, place, context, token))
+                context = longer[context][token]
+    columns = ["run", "row", "place", "context", "token"]
+    return pd.DataFrame(entries, columns=columns, dtype=np.int64)
