@@ -199,20 +199,17 @@ def test_what_arrived_beside_a_failure_is_kept(tmp_path):
         return echo(path, headers, body)
 
     out = tmp_path / "out.jsonl"
-    slow = client._collect
+    ask = client.Server.ask
 
-    def late(ask, prompts, concurrency, file, progress):
-        def patient(prompt):
-            try:
-                return ask(prompt)
-            except ServerError:
-                time.sleep(0.5)  # the others have arrived by then
-                raise
-
-        return slow(patient, prompts, concurrency, file, progress)
+    def patient(server, prompt):
+        try:
+            return ask(server, prompt)
+        except ServerError:
+            time.sleep(0.5)  # the others have arrived by then
+            raise
 
     with serving(answer) as url, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client, "_collect", late)
+        patch.setattr(client.Server, "ask", patient)
         with pytest.raises(ServerError, match="status 500"):
             fetch(url, out, concurrency=4)
     assert {line["prompt"] for line in lines_of(out)} == {"abc", "fgh", "ij"}
