@@ -21,21 +21,14 @@ Run = list[list[int]]
 
 @dataclass(frozen=True)
 class DecodingTask:
-    """What a decoder is asked.
-
-    Attributes:
-        prompts: token ids of each row.
-        length: T, new tokens.
-        size: V.
-        eos: what ends a text earlier.
-    """
+    """What a decoder is asked."""
 
     target: PreTrainedModel
     draft: PreTrainedModel | None
-    prompts: list[list[int]]
-    length: int
-    size: int
-    eos: Sequence[int]
+    prompts: list[list[int]]  # token ids of each row
+    length: int  # T, new tokens
+    size: int  # V
+    eos: Sequence[int]  # what ends a text earlier
 
     def checked_run(self, name: str, given: Any) -> Run:
         """Return the new tokens of each prompt of a run that the error calls `name`."""

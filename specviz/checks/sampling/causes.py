@@ -53,26 +53,16 @@ Name = TypeVar("Name", bound=Hashable)
 
 @dataclass(frozen=True)
 class Fit:
-    """How drafts are drawn and judged.
+    """How drafts are drawn and judged."""
 
-    Attributes:
-        rule, judged_by: the names of the rule that fits the judgements best, and of its q.
-        fact: what fits best, in a sentence.
-        blame: what is wrong with that, in a sentence; "" if nothing is.
-        log_evidence: against every honest way, natural logarithm.
-        is_known: whether this explains the drafts, and how often they are accepted.
-        fits_rule: whether it explains how often they are accepted.
-        drafts: how many were looked at.
-    """
-
-    rule: str
-    judged_by: str
-    fact: str
-    blame: str
-    log_evidence: float
-    is_known: bool
-    fits_rule: bool
-    drafts: int
+    rule: str  # that fits the judgements best
+    judged_by: str  # its q
+    fact: str  # what fits best, in a sentence
+    blame: str  # what is wrong with that, in a sentence; "" if nothing is
+    log_evidence: float  # against every honest way
+    fits_rule: bool  # whether the rule explains how often drafts are accepted
+    is_known: bool  # whether, besides, the way to draw explains the drafts
+    drafts: int  # how many were looked at
 
 
 def explain(
@@ -97,7 +87,7 @@ def explain(
     # Depths at which some drafts are not known cannot be compared with q.
     hidden = {each.depth for each in seen.drafted if each.token is None}
     known = [each for each in seen.drafted if each.depth not in hidden][:MOST]
-    fit = find_fit(known, seen.judged[:MOST], params)
+    fit = find_fit(known, seen.judged, params)
     facts = [] if fit is None else [fit.fact]
     if fit is not None and fit.blame:
         # Wrong rules of acceptance show in the texts. Ways that are not known here may be right.
@@ -121,7 +111,7 @@ def find_fit(
     known: Sequence[DraftQuery], queries: Sequence[TargetQuery], params: SamplingParams
 ) -> Fit | None:
     """Return how drafts are drawn and judged; None if there are none to look at."""
-    judged = [(each, each.draft) for each in queries if each.draft is not None]
+    judged = [(each, each.draft) for each in queries if each.draft is not None][:MOST]
     if not known or not judged:
         return None
     accepted = np.array([int(each.is_accepted) for each, _ in judged])

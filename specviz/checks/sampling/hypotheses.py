@@ -82,19 +82,12 @@ def _one_hot(p: Array) -> Array:
 
 @dataclass(frozen=True)
 class Judged:
-    """Drafts that were judged. N of them.
+    """Drafts that were judged."""
 
-    Attributes:
-        tokens: (N,), the drafts.
-        depths: (N,), their place in the round, from 1.
-        p: (N, V).
-        unfiltered: p and q before top-k and top-p; None without these.
-    """
-
-    tokens: Array
-    depths: Array
-    p: Array
-    unfiltered: tuple[Array, Array] | None
+    tokens: Array  # (N,)
+    depths: Array  # (N,), their place in the round, from 1
+    p: Array  # (N, V)
+    unfiltered: tuple[Array, Array] | None  # p and q before top-k and top-p; None without these
 
     def ratio(self, p: Array, q: Array) -> Array:
         """Return min(p / q, 1) (N,) of the drafts."""
@@ -113,21 +106,13 @@ class Judged:
 
 @dataclass(frozen=True)
 class Rule:
-    """A way to judge drafts.
-
-    Attributes:
-        name: of the rule.
-        words: how drafts are judged by it; "{q}" stands for the name of q.
-        chance: (N,) that drafts are accepted, for q (N, V).
-        is_right: whether it keeps the target's distribution, if drafts are drawn from that q.
-        of_any_q: whether it has a q that may be another one.
-    """
+    """A way to judge drafts."""
 
     name: str
-    words: str
-    chance: Callable[[Judged, Array], Array]
-    is_right: bool = False
-    of_any_q: bool = False
+    words: str  # how drafts are judged; "{q}" stands for the name of q
+    chance: Callable[[Judged, Array], Array]  # (N,) that drafts are accepted, for q (N, V)
+    is_right: bool = False  # whether it keeps the target's distribution, if drafts have that q
+    of_any_q: bool = False  # whether it has a q that may be another one
 
 
 def _nearly(chance: Array) -> Array:

@@ -17,63 +17,39 @@ MOST_LOST = 0.25  # of texts: of more, what is left may differ from the rest
 
 @dataclass(frozen=True)
 class DraftQuery:
-    """A query of the draft model behind which a draft may have been drawn.
-
-    Attributes:
-        run: where.
-        depth: of the draft in its round, from 1.
-        prefix: the tokens before it.
-        logits: (V,), of the draft model.
-        token: the draft; None if neither model read one.
-        is_verified: whether the target read it.
-    """
+    """A query of the draft model behind which a draft may have been drawn."""
 
     run: int
-    depth: int
-    prefix: tuple[int, ...]
-    logits: Array
-    token: int | None
-    is_verified: bool
+    depth: int  # of the draft in its round, from 1
+    prefix: tuple[int, ...]  # the tokens before it
+    logits: Array  # (V,)
+    token: int | None  # the draft; None if neither model read one
+    is_verified: bool  # whether the target read it
 
 
 @dataclass(frozen=True)
 class TargetQuery:
-    """A query of the target that was asked for a token, since all drafts before were accepted.
+    """A query of the target that was asked for a token, since all drafts before were accepted."""
 
-    Attributes:
-        draft: the draft that it judges; None behind all drafts.
-        is_accepted: whether that was accepted.
-        token: what was emitted.
-        before, logits, after: (V,), of the query at the place before, of this one, and of the next
-            one; None where there is none.
-    """
-
-    draft: DraftQuery | None
+    draft: DraftQuery | None  # the one that it judges; None behind all drafts
     is_accepted: bool
-    token: int
-    before: Array | None
-    logits: Array
-    after: Array | None
+    token: int  # what was emitted
+    logits: Array  # (V,)
+    before: Array | None  # (V,), one place before; None where there is none
+    after: Array | None  # one place behind
 
 
 @dataclass
 class Seen:
-    """What was seen of all runs.
+    """What was seen of all runs."""
 
-    Attributes:
-        size: V; logits beyond it are padding of an embedding, and are cut.
-        texts: how many there were.
-        lost: in how many of them it is not certain where each round began. They are left out.
-        full, bonus: how many rounds gained all drafts and no more, and one more.
-    """
-
-    size: int
+    size: int  # V; logits beyond it are padding of an embedding, and are cut
     drafted: list[DraftQuery] = field(default_factory=list)
     judged: list[TargetQuery] = field(default_factory=list)
     texts: int = 0
-    lost: int = 0
-    full: int = 0
-    bonus: int = 0
+    lost: int = 0  # of these, where it is not certain where each round began; they are left out
+    full: int = 0  # rounds that gained all drafts and no more
+    bonus: int = 0  # rounds that gained one more
 
     def read(
         self,
@@ -145,8 +121,8 @@ class Seen:
                 draft=None if is_bonus else drafted[step],
                 is_accepted=not is_bonus and verified.gained > step + 1,
                 token=token,
-                before=logits[step - 1] if step else None,
                 logits=here,
+                before=logits[step - 1] if step else None,
                 after=None if is_bonus else logits[step + 1],
             )
             self.judged.append(query)
@@ -158,11 +134,7 @@ def settle(request: WatchedRequest, parts: Sequence[Part]) -> None:
     """Let each round of a request begin where its first draft was chosen.
 
     A draft that a wrong decoder rejects and draws again looks as if it had been accepted. But the
-    draft model chooses the first draft of a round behind the last token of the text.
-
-    Args:
-        request: what the target read.
-        parts: what the draft model read of it.
+    draft model, which read `parts`, chooses the first draft behind the last token of the text.
     """
     kept = [*request.rounds, *request.dropped]
     known = {verified.part.number: verified.pending for verified in kept}
@@ -187,12 +159,7 @@ def settle(request: WatchedRequest, parts: Sequence[Part]) -> None:
 
 
 def is_followed(request: WatchedRequest, parts: Sequence[Part]) -> bool:
-    """Return whether it is certain which tokens were drafts in each round of a request.
-
-    Args:
-        request: what the target read, with rounds that were settled.
-        parts: what the draft model read of it.
-    """
+    """Return whether it is certain which tokens were drafts in each settled round of a request."""
     if not request.rounds:
         return False
     since = -1

@@ -22,22 +22,14 @@ Prefix = tuple[tuple[int, ...], tuple[int, ...]]  # a prompt, and the new tokens
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """The distributions behind all prefixes. V tokens, C prefixes.
+    """The distributions behind all prefixes. V tokens, C prefixes."""
 
-    Attributes:
-        length: T, new tokens of a whole text.
-        prefixes: (C,), those of a prompt together, by length. One of no tokens is a prompt.
-        longer: (C, V), the number of the prefix that each token leads to; -1 if the text is whole.
-        p, q: (C, V), of the target and of the draft; q is None without a draft.
-        unclear: (C,), where rounding decides what top_p keeps of p.
-    """
-
-    length: int
-    prefixes: Sequence[Prefix]
-    longer: Array
-    p: Array
-    q: Array | None
-    unclear: Array
+    length: int  # T, new tokens of a whole text
+    prefixes: Sequence[Prefix]  # (C,), those of a prompt together, by length
+    longer: Array  # (C, V), the number of the prefix that a token leads to; -1 if the text is whole
+    p: Array  # (C, V), of the target
+    q: Array | None  # (C, V), of the draft; None without one
+    unclear: Array  # (C,), where rounding decides what top_p keeps of p
 
     @property
     def size(self) -> int:
