@@ -6,7 +6,7 @@ draw and to judge, over the largest one of the honest ways.
 """
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -98,10 +98,7 @@ def explain(
         if found is not None:
             weigh("selection", *found, is_known=True, draws=0)
     if is_wrong and not causes:
-        behind = [each for each in seen.judged if not each.is_accepted]
-        rejected = [each for each in behind if each.draft is not None][:MOST]
-        causes += _behind_rejected(rejected, fit, params)
-        causes += _behind_all([each for each in behind if each.draft is None][:MOST], params)
+        causes += _behind([each for each in seen.judged if not each.is_accepted], fit, params)
     if fit is not None and not fit.fits_rule and not causes:
         facts.append("No rule that is known here explains how often drafts are accepted.")
     return causes, facts, findings
@@ -199,33 +196,32 @@ def foresight(
     return sentence, float(log_mean(np.array(alternatives))) + drawn[Q] - null
 
 
-def _behind_rejected(
-    rejected: Sequence[TargetQuery], fit: Fit | None, params: SamplingParams
-) -> list[str]:
-    """Return what the tokens behind rejected drafts are drawn from, where that is wrong."""
-    refused = [each.draft for each in rejected if each.draft is not None]
-    if not refused:
-        return []
-    p = distribution(np.stack([each.logits for each in rejected]), params)
-    named = proposals(np.stack([draft.logits for draft in refused]), params)
-    judged_by = Q if fit is None else fit.judged_by
-    drafts = np.array([draft.token for draft in refused])
-    right = WITHOUT if fit is not None and fit.rule == OF_P else ABOVE
-    best = _better(after_rejection(drafts, p, named[judged_by]), rejected, right, params)
-    # A draw from p that gives the draft again looks as if the draft had been accepted.
-    best = "p" if best == WITHOUT else best
-    return [f"the token behind a rejected draft is drawn from {best}, not from {right}"][
-        : len(best)
-    ]
+def _behind(
+    queries: Sequence[TargetQuery], fit: Fit | None, params: SamplingParams
+) -> Iterator[str]:
+    """Yield what the tokens behind accepted drafts are drawn from, where that is wrong."""
+    rejected = [(each, each.draft) for each in queries if each.draft is not None][:MOST]
+    if rejected:
+        right = WITHOUT if fit is not None and fit.rule == OF_P else ABOVE
+        mine = [each for each, _ in rejected]
+        drafts = np.array([draft.token for _, draft in rejected])
+        named = proposals(np.stack([draft.logits for _, draft in rejected]), params)
+        q = named[Q if fit is None else fit.judged_by]
+        best = _better(after_rejection(drafts, _p(mine, "logits", params), q), mine, right, params)
+        # A draw from p that gives the draft again looks as if the draft had been accepted.
+        best = "p" if best == WITHOUT else best
+        if best:
+            yield f"the token behind a rejected draft is drawn from {best}, not from {right}"
+    full = [each for each in queries if each.draft is None][:MOST]
+    if full:
+        best = _better(behind_all(_p(full, "logits", params)), full, "p", params)
+        if best:
+            yield f"the token behind all drafts is drawn from {best}, not from p"
 
 
-def _behind_all(queries: Sequence[TargetQuery], params: SamplingParams) -> list[str]:
-    """Return what the tokens behind accepted drafts are drawn from, where that is wrong."""
-    if not queries:
-        return []
-    p = distribution(np.stack([each.logits for each in queries]), params)
-    best = _better(behind_all(p), queries, "p", params)
-    return [f"the token behind all drafts is drawn from {best}, not from p"] if best else []
+def _p(queries: Sequence[TargetQuery], which: str, params: SamplingParams) -> Array:
+    """Return p (N, V) of the logits of queries, or of those one place before or after."""
+    return distribution(np.stack([getattr(each, which) for each in queries]), params)
 
 
 def _better(
@@ -237,9 +233,8 @@ def _better(
     """
     sides = {"p one place too early": "before", "p one place too late": "after"}
     for name, side in sides.items():
-        logits = [getattr(each, side) for each in queries]
-        if all(each is not None for each in logits):
-            named[name] = distribution(np.stack(logits), params)
+        if all(getattr(each, side) is not None for each in queries):
+            named[name] = _p(queries, side, params)
     # A little is given to what a hypothesis rules out, so that one token does not decide.
     soft = {name: (1 - SLACK) * each + SLACK / each.shape[1] for name, each in named.items()}
     likely = likelihoods(soft, np.array([each.token for each in queries]))
