@@ -70,19 +70,15 @@ class Seen:
                 draft.read(forward)
         for row, request in enumerate(target.requests):
             parts = [part for part in draft.parts if part.request == row]
-            settle(request, parts)
+            rounds = settled(request, parts)
             self.texts += 1
-            if not is_followed(request, parts):
+            if not rounds:
                 self.lost += 1
-                continue
-            since = -1
-            for found in request.rounds:
+            for found, mine in rounds:
                 verified = replace(found, drafts=_without_filling(found))
-                mine = _between(parts, since, verified.part.number)
                 drafted = _drafted(mine, verified, run, request, self.size)
                 self.drafted += drafted
                 self._judge(request, verified, drafted)
-                since = verified.part.number
 
     def why_unknown(self) -> str:
         """Return why drafts and judgements are not known, in a sentence; "" if they are."""
@@ -130,66 +126,65 @@ class Seen:
                 return
 
 
-def settle(request: WatchedRequest, parts: Sequence[Part]) -> None:
-    """Let each round of a request begin where its first draft was chosen.
+def settled(
+    request: WatchedRequest, parts: Sequence[Part]
+) -> list[tuple[WatchedRound, list[Part]]]:
+    """Return the rounds of a request, each with what the draft model read for it, of `parts`.
 
-    A draft that a wrong decoder rejects and draws again looks as if it had been accepted. But the
-    draft model, which read `parts`, chooses the first draft behind the last token of the text.
+    A round begins where its first draft was chosen. A draft that a wrong decoder rejects and draws
+    again looks as if it had been accepted. But the draft model chooses the first draft behind the
+    last token of the text. There are no rounds where it is not certain which tokens were drafts.
     """
     kept = [*request.rounds, *request.dropped]
     known = {verified.part.number: verified.pending for verified in kept}
     read = {part.number: part for part in (*(each.part for each in kept), *request.idle)}
     last = len(request.tokens) - 1
-    rounds: list[WatchedRound] = []
+    found: list[tuple[WatchedRound, list[Part]]] = []
     since = -1
     for number in sorted(read):
         part = read[number]
-        ends = [end for end in _ends(parts, since, number) if end >= len(request.prompt) - 1]
+        mine = [each for each in parts if since < each.number < number]
+        ends = [end for end in map(_end, mine) if end >= len(request.prompt) - 1]
         pending = min(ends, default=-1)
-        if not part.index <= pending < part.index + len(part.columns):
+        if not part.index <= pending <= _end(part):
             pending = known.get(number, last)
         if pending < last:
-            rounds.append(WatchedRound(part, pending, part.tokens[pending - part.index + 1 :]))
-        since = number
-    following = [*(each.pending for each in rounds[1:]), last]
-    for verified, end in zip(rounds, following, strict=False):
+            drafts = part.tokens[pending - part.index + 1 :]
+            found.append((WatchedRound(part, pending, drafts), mine))
+            since = number
+    following = [*(verified.pending for verified, _ in found[1:]), last]
+    for (verified, _), end in zip(found, following, strict=False):
         verified.gained = end - verified.pending
         verified.matched = common(verified.drafts, request.tokens[verified.pending + 1 :])
-    request.rounds, request.dropped = rounds, []
-
-
-def is_followed(request: WatchedRequest, parts: Sequence[Part]) -> bool:
-    """Return whether it is certain which tokens were drafts in each settled round of a request."""
-    if not request.rounds:
-        return False
-    since = -1
-    for verified in request.rounds:
-        number, pending = verified.part.number, verified.pending
-        ends = set(_ends(parts, since, number))
-        if since < 0:  # the first of them may read the prompt alone
-            ends = {end for end in ends if end >= pending}
-        is_alone = verified.part.index == pending or not verified.drafts or since < 0
-        is_chain = ends == set(range(pending, pending + len(ends)))
-        is_possible = 1 <= verified.gained <= len(verified.drafts) + 1
-        if not (is_possible and is_chain and (ends or is_alone)):
-            return False
-        for part in (verified.part, *_between(parts, since, number)):
-            due = request.tokens[part.index : pending + 1]
-            if part.tokens[: len(due)] != due[: len(part.tokens)]:
-                return False
-        since = number
+    is_certain = all(_is_certain(*each, request, is_first=i == 0) for i, each in enumerate(found))
     # Rows that have finished may be read on.
-    last = len(request.tokens) - 1
-    return all(part.index + len(part.columns) > last for part in parts if part.number > since)
+    is_read = all(_end(part) >= last for part in parts if part.number > since)
+    return found if is_certain and is_read else []
 
 
-def _between(parts: Sequence[Part], since: int, number: int) -> list[Part]:
-    return [part for part in parts if since < part.number < number]
+def _is_certain(
+    verified: WatchedRound, mine: Sequence[Part], request: WatchedRequest, is_first: bool
+) -> bool:
+    """Return whether it is certain which tokens were drafts in a round."""
+    pending = verified.pending
+    ends = set(map(_end, mine))
+    if is_first:  # the draft model may read the prompt alone
+        ends = {end for end in ends if end >= pending}
+    is_alone = verified.part.index == pending or not verified.drafts or is_first
+    is_chain = ends == set(range(pending, pending + len(ends)))
+    is_possible = 1 <= verified.gained <= len(verified.drafts) + 1
+    if not (is_possible and is_chain and (ends or is_alone)):
+        return False
+    for part in (verified.part, *mine):
+        due = request.tokens[part.index : pending + 1]
+        if part.tokens[: len(due)] != due[: len(part.tokens)]:
+            return False
+    return True
 
 
-def _ends(parts: Sequence[Part], since: int, number: int) -> list[int]:
-    """Return the index of the last token of each part between two forwards."""
-    return [part.index + len(part.columns) - 1 for part in _between(parts, since, number)]
+def _end(part: Part) -> int:
+    """Return the index of the last token of a part."""
+    return part.index + len(part.columns) - 1
 
 
 def _without_filling(verified: WatchedRound) -> list[int]:
