@@ -52,17 +52,11 @@ RETRIES = 2
 MAX_LOGPROBS = 20
 MAX_CONCURRENCY = 1024
 MAX_TIMEOUT_S = 1e6  # eleven days; a socket cannot wait arbitrarily long
-# Fields that a request has anyway, or that would override them, and what to do instead.
-_OWN_FIELDS = {
-    "model": "pass model",
-    "prompt": "pass prompts",
-    "messages": "pass prompts",
-    "temperature": "leave it out, since all texts are greedy",
-    "max_tokens": "pass max_new_tokens",
-    "max_completion_tokens": "pass max_new_tokens",
-    "logprobs": "pass logprobs",
-    "top_logprobs": "pass logprobs",
-}
+# Fields that a request has anyway, or that would override them.
+_OWN_FIELDS = (
+    "model", "prompt", "messages", "temperature", "max_tokens", "max_completion_tokens",
+    "logprobs", "top_logprobs",
+)  # fmt: skip
 # What a server may add about its drafts: vLLM the first, SGLang the second. See `log`.
 _STATISTICS = ("metrics", "sglext")
 _ADDRESS = "check that the address is that of an OpenAI API, with its /v1"
@@ -125,8 +119,8 @@ def fetch_outputs(
     fields: Record = {"temperature": 0.0, "max_tokens": budget}
     if logprobs is not None:
         logprobs = require_int("logprobs", logprobs, maximum=MAX_LOGPROBS)
-        fields["logprobs"] = True if protocol == "chat" else logprobs
-        fields |= {"top_logprobs": logprobs} if protocol == "chat" else {}
+        of_chat = {"logprobs": True, "top_logprobs": logprobs}
+        fields |= of_chat if protocol == "chat" else {"logprobs": logprobs}
     further = _further_fields({} if extra is None else extra)
     require_bool("progress", progress)
     place = _new_file(out)
@@ -235,9 +229,8 @@ class Server:
             ServerError: it does not answer, or the model is not named and not the only one.
         """
         plain = self._answer("/models", None)
-        entries = plain.get("data") if isinstance(plain, Mapping) else None
-        names = [each.get("id") for each in entries or () if isinstance(each, Mapping)]
-        self._listed = [name for name in names if isinstance(name, str)]
+        with suppress(KeyError, TypeError):  # it may list none, or in a form of its own
+            self._listed = [str(each["id"]) for each in plain["data"]]
         if model is None:
             if len(self._listed) != 1:
                 shown = ", ".join(self._listed[:5]) or "none"
@@ -412,11 +405,11 @@ def _further_fields(extra: Any) -> Record:
             f"extra must be what JSON can hold, got {short(extra)} ({short(str(error))}); "
             "pass texts, finite numbers, bools, None, lists and dicts"
         ) from None
-    for name, remedy in _OWN_FIELDS.items():
+    for name in _OWN_FIELDS:
         if name in found:
             raise ValueError(
                 f"extra must hold further fields only, got {short(name)}, which is set already; "
-                f"{remedy}"
+                "leave it out"
             )
     return found
 
