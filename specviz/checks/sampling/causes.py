@@ -6,11 +6,12 @@ draw and to judge, over the largest one of the honest ways.
 """
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+import pandas as pd
 import torch
 
 from specviz.checks.sampling.evidence import learnt, log_mean, own, price
@@ -84,47 +85,41 @@ def explain(
         elif is_wrong and evidence >= CONVINCING:
             causes.append(sentence)
 
+    drafted = pd.DataFrame(seen.drafted, columns=DraftQuery._fields)
+    judged = pd.DataFrame(seen.judged, columns=TargetQuery._fields)
     # Depths at which some drafts are not known cannot be compared with q.
-    hidden = {each.depth for each in seen.drafted if each.token is None}
-    known = [each for each in seen.drafted if each.depth not in hidden][:MOST]
-    fit = find_fit(known, seen.judged, params)
+    drafted["is_hidden"] = drafted["token"].isna().groupby(drafted["depth"]).transform("any")
+    known = drafted[~drafted["is_hidden"].astype(bool)][:MOST]
+    fit = find_fit(known, judged[judged["draft"].notna()][:MOST], params)
     facts = [] if fit is None else [fit.fact]
     if fit is not None and fit.blame:
         # Wrong rules of acceptance show in the texts. Ways that are not known here may be right.
         is_known = fit.is_known and fit.rule == RATIO
         weigh("drafts", fit.blame, fit.log_evidence, is_known, fit.drafts)
     if fit is None or fit.rule != OF_P:
-        found = foresight(seen.drafted, known, hidden, params)
+        found = foresight(drafted, params)
         if found is not None:
             weigh("selection", *found, is_known=True, draws=0)
     if is_wrong and not causes:
-        causes += _behind([each for each in seen.judged if not each.is_accepted], fit, params)
+        causes += _behind(judged[~judged["is_accepted"].astype(bool)], fit, params)
     if fit is not None and not fit.fits_rule and not causes:
         facts.append("No rule that is known here explains how often drafts are accepted.")
     return causes, facts, findings
 
 
-def find_fit(
-    known: Sequence[DraftQuery], queries: Sequence[TargetQuery], params: SamplingParams
-) -> Fit | None:
+def find_fit(known: pd.DataFrame, judged: pd.DataFrame, params: SamplingParams) -> Fit | None:
     """Return how drafts are drawn and judged; None if there are none to look at."""
-    judged = [(each, each.draft) for each in queries if each.draft is not None][:MOST]
-    if not known or not judged:
+    if known.empty or judged.empty:
         return None
-    accepted = np.array([int(each.is_accepted) for each, _ in judged])
-    depths = np.array([draft.depth for _, draft in judged])
-    target_logits = np.stack([each.logits for each, _ in judged])
-    logits = np.stack([draft.logits for _, draft in judged])
+    accepted = judged["is_accepted"].to_numpy(int)
+    depths = judged["depth"].to_numpy()
+    logits, target_logits = _stacked(judged["draft_logits"]), _stacked(judged["logits"])
     unfiltered = None
     if is_filtered(params):
         plain = SamplingParams(params.temperature)
         unfiltered = distribution(target_logits, plain), distribution(logits, plain)
-    at = Judged(
-        tokens=np.array([draft.token for _, draft in judged]),
-        depths=depths,
-        p=distribution(target_logits, params),
-        unfiltered=unfiltered,
-    )
+    p = distribution(target_logits, params)
+    at = Judged(judged["draft"].to_numpy(int), depths, p, unfiltered)
     rules = judgements(at, proposals(logits, params))
     likely = likelihoods(rules, accepted)
     drawn = _drawn(known, params)
@@ -140,9 +135,9 @@ def find_fit(
     words = BY_NAME[rule].words.format(q=judged_by)
     blame = ""
     if not BY_NAME[rule].is_right:
-        words = f"as accepted {words}"
-        blame = f"drafts are {words.removeprefix('as ')}"
+        blame = f"drafts are accepted {words}"
         blame += "" if source == Q else f", and drawn from {source}"
+        words = f"as accepted {words}"
     elif rule == RATIO and judged_by in (Q, UNFILTERED, UNWARPED) and source != judged_by:
         blame = f"drafts are drawn from {source}, and judged as if from {judged_by}"
     return Fit(
@@ -152,80 +147,65 @@ def find_fit(
         f"{accepted.mean():.0%} were accepted, best explained {words}.",
         blame=blame,
         log_evidence=_mean_of(drawn) + _mean_of(likely) - max(honest),
-        is_known=fits_rule and _explains_drafts(best_drawn, known, params),
         fits_rule=fits_rule,
+        is_known=fits_rule and _explains_drafts(best_drawn, known, params),
         drafts=len(known),
     )
 
 
-def foresight(
-    drafted: Sequence[DraftQuery],
-    known: Sequence[DraftQuery],
-    hidden: set[int],
-    params: SamplingParams,
-) -> tuple[str, float] | None:
+def foresight(drafted: pd.DataFrame, params: SamplingParams) -> tuple[str, float] | None:
     """Return a sentence and the log evidence that verifying a draft depends on it; None if none."""
-    verified = {each.depth for each in drafted if each.is_verified}
-    partial = {each.depth for each in drafted if not each.is_verified and each.depth in verified}
+    is_chosen = drafted["is_verified"].astype(bool)
+    is_open = is_chosen.groupby(drafted["depth"]).transform("nunique") > 1
+    hidden = drafted["is_hidden"].astype(bool)
     # Of drafts that are all known, one half shows how they are drawn, the other which are verified.
-    chosen = [
-        each
-        for each in drafted
-        if each.depth in partial
-        and each.is_verified
-        and (each.depth in hidden or each.run % 2 == 1)
-    ][:MOST]
-    if not chosen:
+    is_half = drafted["run"] % 2 == 1
+    chosen = drafted[is_open & is_chosen & (hidden | is_half)][:MOST]
+    if chosen.empty:
         return None
-    rest = [each for each in known if each.depth not in partial or each.run % 2 == 0]
-    named = proposals(np.stack([each.logits for each in chosen]), params)
-    tokens = np.array([each.token for each in chosen])
+    known = drafted[~hidden][:MOST]
+    rest = known[~(is_open & is_half)[known.index]]
+    named = proposals(_stacked(chosen["logits"]), params)
+    tokens = chosen["token"].to_numpy(int)
     q = named[Q]
     alternatives = []
     for power in (0.5, 1.3, 2.0, 3.0):
         tilted = q**power
         alternatives.append(np.log(own(tilted, tokens) / tilted.sum(1)).sum())
-    drawn = _drawn(rest, params) if rest else dict.fromkeys(named, 0.0)
+    drawn = dict.fromkeys(named, 0.0) if rest.empty else _drawn(rest, params)
     # Without drafts that are known in any case, foresight looks like another temperature.
     null = max(drawn[name] + here for name, here in likelihoods(named, tokens).items())
-    share = np.mean([each.is_verified for each in drafted if each.depth in partial])
     sentence = (
-        f"whether a draft is verified depends on that draft (foresight): {share:.0%} are, with a "
-        f"mean q of {own(q, tokens).mean():.3f} where it should be {(q**2).sum(1).mean():.3f}"
+        f"whether a draft is verified depends on that draft (foresight): "
+        f"{is_chosen[is_open].mean():.0%} are, with a mean q of {own(q, tokens).mean():.3f} where "
+        f"it should be {(q**2).sum(1).mean():.3f}"
     )
     return sentence, float(log_mean(np.array(alternatives))) + drawn[Q] - null
 
 
-def _behind(
-    queries: Sequence[TargetQuery], fit: Fit | None, params: SamplingParams
-) -> Iterator[str]:
+def _behind(queries: pd.DataFrame, fit: Fit | None, params: SamplingParams) -> Iterator[str]:
     """Yield what the tokens behind accepted drafts are drawn from, where that is wrong."""
-    rejected = [(each, each.draft) for each in queries if each.draft is not None][:MOST]
-    if rejected:
+    rejected = queries[queries["draft"].notna()][:MOST]
+    if len(rejected):
         right = WITHOUT if fit is not None and fit.rule == OF_P else ABOVE
-        mine = [each for each, _ in rejected]
-        drafts = np.array([draft.token for _, draft in rejected])
-        named = proposals(np.stack([draft.logits for _, draft in rejected]), params)
-        q = named[Q if fit is None else fit.judged_by]
-        best = _better(after_rejection(drafts, _p(mine, "logits", params), q), mine, right, params)
+        q = proposals(_stacked(rejected["draft_logits"]), params)[fit.judged_by if fit else Q]
+        p = distribution(_stacked(rejected["logits"]), params)
+        named = after_rejection(rejected["draft"].to_numpy(int), p, q)
+        best = _better(named, rejected, right, params)
         # A draw from p that gives the draft again looks as if the draft had been accepted.
         best = "p" if best == WITHOUT else best
         if best:
             yield f"the token behind a rejected draft is drawn from {best}, not from {right}"
-    full = [each for each in queries if each.draft is None][:MOST]
-    if full:
-        best = _better(behind_all(_p(full, "logits", params)), full, "p", params)
+    full = queries[queries["draft"].isna()][:MOST]
+    if len(full):
+        p = distribution(_stacked(full["logits"]), params)
+        best = _better(behind_all(p), full, "p", params)
         if best:
             yield f"the token behind all drafts is drawn from {best}, not from p"
 
 
-def _p(queries: Sequence[TargetQuery], which: str, params: SamplingParams) -> Array:
-    """Return p (N, V) of the logits of queries, or of those one place before or after."""
-    return distribution(np.stack([getattr(each, which) for each in queries]), params)
-
-
 def _better(
-    named: dict[str, Array], queries: Sequence[TargetQuery], right: str, params: SamplingParams
+    named: dict[str, Array], queries: pd.DataFrame, right: str, params: SamplingParams
 ) -> str:
     """Return the hypothesis that fits far better than the right one; "" if none does.
 
@@ -233,13 +213,18 @@ def _better(
     """
     sides = {"p one place too early": "before", "p one place too late": "after"}
     for name, side in sides.items():
-        if all(getattr(each, side) is not None for each in queries):
-            named[name] = _p(queries, side, params)
+        if queries[side].notna().all():
+            named[name] = distribution(_stacked(queries[side]), params)
     # A little is given to what a hypothesis rules out, so that one token does not decide.
     soft = {name: (1 - SLACK) * each + SLACK / each.shape[1] for name, each in named.items()}
-    likely = likelihoods(soft, np.array([each.token for each in queries]))
+    likely = likelihoods(soft, queries["token"].to_numpy())
     best = max(likely, key=likely.__getitem__)
     return best if likely[best] > likely[right] + CONVINCING else ""
+
+
+def _stacked(logits: pd.Series) -> Array:
+    """Return (N, V)."""
+    return np.stack(logits.tolist())
 
 
 def likelihoods(named: Mapping[Name, Array], outcomes: Array) -> dict[Name, float]:
@@ -248,13 +233,12 @@ def likelihoods(named: Mapping[Name, Array], outcomes: Array) -> dict[Name, floa
         return {name: float(np.log(own(each, outcomes)).sum()) for name, each in named.items()}
 
 
-def _drawn(drafts: Sequence[DraftQuery], params: SamplingParams) -> dict[str, float]:
+def _drawn(drafts: pd.DataFrame, params: SamplingParams) -> dict[str, float]:
     """Return the log likelihood of drafts under each way to draw them."""
-    logits = np.stack([each.logits for each in drafts])
+    logits = _stacked(drafts["logits"])
     clear = ~is_unclear(torch.from_numpy(logits), params)
-    tokens = np.array([each.token for each in drafts])[clear]
-    numbers: dict[tuple[int, ...], int] = {}
-    prefixes = np.array([numbers.setdefault(each.prefix, len(numbers)) for each in drafts])[clear]
+    tokens = drafts["token"].to_numpy(int)[clear]
+    prefixes = pd.factorize(drafts["prefix"])[0][clear]
     named = proposals(logits[clear], params)
     found = likelihoods(named, tokens)
     base = 0.99 * named[Q] + 0.01 / logits.shape[1]  # so that any token may be learnt
@@ -263,16 +247,16 @@ def _drawn(drafts: Sequence[DraftQuery], params: SamplingParams) -> dict[str, fl
     return found
 
 
-def _explains_drafts(name: str, known: Sequence[DraftQuery], params: SamplingParams) -> bool:
+def _explains_drafts(name: str, known: pd.DataFrame, params: SamplingParams) -> bool:
     """Return whether each rank of tokens is drafted as often as a distribution says.
 
     Ranks take all drafts together, so that an unknown filter shows soon.
     """
     if name == UNKNOWN:
         return False
-    q = proposals(np.stack([each.logits for each in known]), params)[name]
+    q = proposals(_stacked(known["logits"]), params)[name]
     order = np.argsort(-q, axis=1, kind="stable")
-    ranks = (order == np.array([each.token for each in known])[:, None]).argmax(1)
+    ranks = (order == known["token"].to_numpy(int)[:, None]).argmax(1)
     chances = np.take_along_axis(q, order, 1)
     chances = (1 - SLACK / 10) * chances + SLACK / 10 / q.shape[1]
     return _explains(chances, ranks, np.zeros(len(ranks), int))
@@ -291,11 +275,10 @@ def _mean_of(likely: Mapping[Name, float]) -> float:
     return float(log_mean(np.array(halves)))
 
 
-def _repeats(drafts: Sequence[DraftQuery]) -> bool:
+def _repeats(drafts: pd.DataFrame) -> bool:
     """Return whether drafts behind the same prefix are always the same, in enough cases."""
-    choices = {(each.prefix, each.token) for each in drafts}
-    prefixes = {prefix for prefix, _ in choices}
-    return len(choices) == len(prefixes) and len(drafts) >= ENOUGH * len(prefixes)
+    choices = drafts.groupby("prefix")["token"].nunique()
+    return bool((choices == 1).all()) and len(drafts) >= ENOUGH * len(choices)
 
 
 def _simplest(likely: Mapping[Name, float], first: Name) -> Name:

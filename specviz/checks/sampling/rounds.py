@@ -5,6 +5,7 @@ Each draft and each token behind drafts has the logits that the decoder itself c
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from specviz.checks.watch.capture import CapturedForward
 from specviz.checks.watch.drafts import DraftFollower
@@ -15,8 +16,7 @@ from specviz.record.schema import Array
 MOST_LOST = 0.25  # of texts: of more, what is left may differ from the rest
 
 
-@dataclass(frozen=True)
-class DraftQuery:
+class DraftQuery(NamedTuple):
     """A query of the draft model behind which a draft may have been drawn."""
 
     run: int
@@ -27,11 +27,12 @@ class DraftQuery:
     is_verified: bool  # whether the target read it
 
 
-@dataclass(frozen=True)
-class TargetQuery:
+class TargetQuery(NamedTuple):
     """A query of the target that was asked for a token, since all drafts before were accepted."""
 
-    draft: DraftQuery | None  # the one that it judges; None behind all drafts
+    draft: int | None  # the one that it judges; None behind all drafts
+    depth: int  # of the draft in its round, from 1
+    draft_logits: Array | None  # (V,), of the draft model
     is_accepted: bool
     token: int  # what was emitted
     logits: Array  # (V,)
@@ -114,7 +115,9 @@ class Seen:
             if here is None or not (is_bonus or is_known):
                 return
             query = TargetQuery(
-                draft=None if is_bonus else drafted[step],
+                draft=None if is_bonus else drafted[step].token,
+                depth=step + 1,
+                draft_logits=None if is_bonus else drafted[step].logits,
                 is_accepted=not is_bonus and verified.gained > step + 1,
                 token=token,
                 logits=here,
