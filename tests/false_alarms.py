@@ -21,9 +21,8 @@ from scipy.stats import chi2, ncx2
 
 import specviz as sv
 from specviz.checks.sampling.arguments import make_prompts
-from specviz.checks.sampling.evidence import smallest_distance
-from specviz.checks.sampling.shares import price
-from specviz.checks.sampling.texts import Texts, enumerate_texts, prefix_starts
+from specviz.checks.sampling.evidence import price, smallest_distance
+from specviz.checks.sampling.texts import Texts, enumerate_texts
 from specviz.record.schema import Array
 
 PROMPTS = make_prompts(6)
@@ -41,17 +40,16 @@ def texts() -> Texts:
 def draw(runs: int, generator: np.random.Generator, distance: float = 0.0) -> list:
     """Draw texts from p, or with a first token at a distance from p."""
     known = texts()
-    starts = prefix_starts(known.size, LENGTH)
-    number = np.zeros((runs, len(PROMPTS)), int)
+    context = np.tile(known.starts(PROMPTS), (runs, 1))
     tokens = []
     for place in range(LENGTH):
-        p = known.p[np.arange(len(PROMPTS)) * known.per_prompt + starts[place] + number]
+        p = known.p[context]
         if place == 0 and distance:
             p = shifted(p[0], distance, generator)[None]
         token = (p.cumsum(2) < generator.random((runs, len(PROMPTS), 1))).sum(2)
         token = np.minimum(token, known.size - 1)
         tokens.append(token)
-        number = number * known.size + token
+        context = known.longer[context, token]
     return np.stack(tokens, 2).tolist()
 
 

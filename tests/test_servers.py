@@ -44,6 +44,16 @@ def failure(answer, tmp_path, **options):
     return message
 
 
+def answering(*answers):
+    """A server with an answer for its models, for texts, and so on."""
+    return lambda path, *_: answers[0] if path.endswith("/models") else answers[-1]
+
+
+def message_of(**message):
+    choice = {"message": {"content": None} | message}
+    return answering(models("m"), (200, JSON, json.dumps({"model": "m", "choices": [choice]})))
+
+
 def test_lines_are_in_the_order_of_the_prompts_and_hold_what_the_server_says(tmp_path):
     out = tmp_path / "deep" / "out.jsonl"
     with serving(echo) as url:
@@ -66,38 +76,38 @@ def test_what_is_asked_is_greedy_and_carries_the_budget_the_extra_fields_and_the
         asked.append((path, headers.get("authorization"), body))
         return echo(path, headers, body)
 
+    extra = {"logit_bias": {5: -100}, "stop": ("\n",)}
     with serving(answer) as url:
-        fetch(url, tmp_path / "a.jsonl", ["abc"], max_new_tokens=9, extra={"more": 1}, logprobs=2)
-        fetch(url, tmp_path / "b.jsonl", [[5, 6]])
+        fetch(url, tmp_path / "a.jsonl", ["abc"], max_new_tokens=9, extra=extra, logprobs=2)
+        numbers = {"max_new_tokens": np.int64(4), "logprobs": np.int64(2)}
+        fetch(url, tmp_path / "b.jsonl", [list(np.arange(5, 7))], **numbers)
     paths = [path for path, _, _ in asked]
     assert paths == ["/v1/models", "/v1/completions"] * 2
     assert {key for _, key, _ in asked} == {f"Bearer {KEY}"}
     body = {"model": "backwards", "prompt": "abc", "temperature": 0.0, "max_tokens": 9}
-    assert asked[1][2] == body | {"more": 1, "logprobs": 2}
-    assert asked[3][2]["prompt"] == [5, 6]
+    further = {"logit_bias": {"5": -100}, "stop": ["\n"]}
+    assert asked[1][2] == body | further | {"logprobs": 2}
+    assert json.loads((tmp_path / "a.json").read_text())["extra"] == further
+    assert asked[3][2] == body | {"prompt": [5, 6], "max_tokens": 4, "logprobs": 2}
+    assert lines_of(tmp_path / "b.jsonl")[0]["prompt"] == [5, 6]
 
 
 def test_chat_sends_a_message_and_reads_its_answer(tmp_path):
     asked = []
 
-    def answer(path, _, body):
-        if path.endswith("/models"):
-            return models("talker")
-        asked.append((path, body))
-        message = {"role": "assistant", "content": "hello"}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        entry = {"id": "1", "object": "chat.completion", "created": 0, "model": "talker"}
-        return 200, JSON, json.dumps(entry | {"choices": [choice]})
+    def answer(path, *request):
+        asked.append((path, request[-1]))
+        return message_of(content="hello")(path)
 
     out = tmp_path / "out.jsonl"
     with serving(answer) as url:
         fetch(url, out, ["hi"], protocol="chat")
-    ((path, body),) = asked
+    path, body = asked[-1]
     assert path == "/v1/chat/completions"
     assert body["messages"] == [{"role": "user", "content": "hi"}]
     (line,) = lines_of(out)
-    assert (line["text"], line["finish_reason"]) == ("hello", "stop")
-    assert (line["messages"], line["max_tokens"]) == (body["messages"], 128)
+    assert (line["text"], line["messages"]) == ("hello", body["messages"])
+    assert line["max_tokens"] == 128
 
 
 def streamed(answer):
@@ -120,11 +130,8 @@ def streamed(answer):
 @pytest.mark.parametrize(
     ("message", "text", "has_reasoning"),
     [
-        ({"content": "", "reasoning_content": "hm\u2028m"}, "hm\u2028m", True),
-        ({"content": None, "reasoning": "hmm"}, "hmm", True),
-        ({"reasoning": "a", "reasoning_content": "a", "content": "\n\nyes"}, "a\n\nyes", True),
+        ({"reasoning": "a", "content": "\n\u2028yes"}, "a\n\u2028yes", True),
         ({"content": "yes", "reasoning_content": None}, "yes", None),
-        ({"content": "", "reasoning": ""}, "", None),
     ],
 )
 def test_reasoning_is_part_of_the_text(tmp_path, message, text, has_reasoning, stream):
@@ -145,23 +152,6 @@ def test_reasoning_is_part_of_the_text(tmp_path, message, text, has_reasoning, s
     assert (line["token_ids"], line["prompt_token_ids"]) == ([7], [1, 2])
     assert line["finish_reason"] == "length"
     assert line["usage"] == ({"completion_tokens": 3} if stream else {})
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"content": None},
-        {"content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]},
-        {"content": "yes", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]},
-    ],
-)
-def test_an_answer_that_is_not_all_text_is_refused(tmp_path, message):
-    def answer(path, *_):
-        if path.endswith("/models"):
-            return models("m")
-        return 200, JSON, json.dumps({"model": "m", "choices": [{"message": message}]})
-
-    assert "has no text" in failure(answer, tmp_path, protocol="chat")
 
 
 def test_what_arrived_before_a_failure_is_kept_and_not_replaced(tmp_path):
@@ -199,38 +189,52 @@ def test_what_arrived_beside_a_failure_is_kept(tmp_path):
         return echo(path, headers, body)
 
     out = tmp_path / "out.jsonl"
-    slow = client._collect
+    ask = client.Server.ask
 
-    def late(ask, prompts, concurrency, file, progress):
-        def patient(prompt):
-            try:
-                return ask(prompt)
-            except ServerError:
-                time.sleep(0.5)  # the others have arrived by then
-                raise
-
-        return slow(patient, prompts, concurrency, file, progress)
+    def patient(server, prompt):
+        try:
+            return ask(server, prompt)
+        except ServerError:
+            time.sleep(0.5)  # the others have arrived by then
+            raise
 
     with serving(answer) as url, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client, "_collect", late)
+        patch.setattr(client.Server, "ask", patient)
         with pytest.raises(ServerError, match="status 500"):
             fetch(url, out, concurrency=4)
     assert {line["prompt"] for line in lines_of(out)} == {"abc", "fgh", "ij"}
 
 
-@pytest.mark.parametrize("extra", [{"logit_bias": {5: -100}}, {"stop": ("\n",)}])
-def test_extra_fields_are_kept_as_json_carries_them(tmp_path, extra):
-    out = tmp_path / "out.jsonl"
-    with serving(echo) as url:
-        fetch(url, out, ["abc"], extra=extra)
-    conditions = json.loads(out.with_suffix(".json").read_text())
-    assert conditions["extra"] == json.loads(json.dumps(extra))
+NOBODY = "http://127.0.0.1:1/v1"
+NOT_JSON = ({"a"}, float("nan"), np.int64(3), "\ud800", {(1, 2): 3})
 
 
-@pytest.mark.parametrize("value", [{"a"}, float("nan"), np.int64(3), "\ud800", {(1, 2): 3}])
-def test_extra_fields_that_json_cannot_hold_are_refused_before_a_server_is_asked(tmp_path, value):
-    with pytest.raises(ValueError, match=r"extra must be what JSON can hold, got .*; pass texts"):
-        fetch("http://127.0.0.1:1/v1", tmp_path / "out.jsonl", extra={"stop": value})
+@pytest.mark.parametrize(
+    ("url", "name", "options", "words"),
+    [
+        *(
+            (
+                NOBODY,
+                "out.jsonl",
+                {"extra": {"stop": value}},
+                "extra must be what JSON can hold, got",
+            )
+            for value in NOT_JSON
+        ),
+        *(
+            (NOBODY, name, {}, "out must end in .jsonl, got")
+            for name in ("qwen-0.6B", "out.json", "out", "out.txt")
+        ),
+        ("http://me:word@host/v1", "out.jsonl", {}, "url must hold no user, password or query"),
+        ("http://host/v1?api_key=word", "out.jsonl", {}, "url must hold no user, password or"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_before_a_server_is_asked(
+    tmp_path, url, name, options, words
+):
+    with pytest.raises(ValueError, match="^" + words.replace(".", r"\.")) as caught:
+        fetch(url, tmp_path / name, **options)
+    assert "word" not in str(caught.value).replace("password", "")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -254,28 +258,6 @@ def test_extra_fields_cannot_override_what_is_asked_anyway(tmp_path, protocol):
     assert not (tmp_path / "other.jsonl").exists()
 
 
-def test_numbers_of_numpy_are_sent_as_ints(tmp_path):
-    asked = []
-
-    def answer(path, headers, body):
-        asked.append(body)
-        return echo(path, headers, body)
-
-    out = tmp_path / "out.jsonl"
-    prompts = [list(np.arange(5, 7))]
-    with serving(answer) as url:
-        fetch(url, out, prompts, logprobs=np.int64(2), max_new_tokens=np.int64(4))
-    assert asked[-1]["prompt"] == lines_of(out)[0]["prompt"] == [5, 6]
-    assert asked[-1]["logprobs"] == 2
-
-
-@pytest.mark.parametrize("name", ["qwen-0.6B", "out.json", "out", "out.txt"])
-def test_a_file_that_could_share_its_conditions_with_another_is_refused(tmp_path, name):
-    with pytest.raises(ValueError, match=r"out must end in \.jsonl, got .*; add it"):
-        fetch("http://127.0.0.1:1/v1", tmp_path / name)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_conditions_do_not_replace_a_file_of_something_else(tmp_path):
     beside = tmp_path / "prompts.json"
     beside.write_text(json.dumps(PROMPTS))
@@ -285,25 +267,20 @@ def test_conditions_do_not_replace_a_file_of_something_else(tmp_path):
     assert list(tmp_path.iterdir()) == [beside]
 
 
-def test_no_more_requests_are_under_way_than_asked_for(tmp_path):
-    lock = threading.Lock()
-    under_way = most = 0
+def test_as_many_requests_are_under_way_as_asked_for_and_no_more(tmp_path):
+    under_way, seen = set(), []
 
     def answer(path, headers, body):
-        nonlocal under_way, most
-        if path.endswith("/models"):
-            return echo(path, headers, body)
-        with lock:
-            under_way += 1
-            most = max(most, under_way)
-        time.sleep(0.05)
-        with lock:
-            under_way -= 1
+        if path.endswith("/completions"):
+            under_way.add(body["prompt"])
+            seen.append(len(under_way))
+            time.sleep(0.05)
+            under_way.discard(body["prompt"])
         return echo(path, headers, body)
 
     with serving(answer) as url:
         fetch(url, tmp_path / "out.jsonl", [f"prompt {i}" for i in range(12)], concurrency=3)
-    assert most == 3
+    assert max(seen) == 3
 
 
 def test_a_server_that_is_down(tmp_path):
@@ -315,52 +292,57 @@ def test_a_server_that_is_down(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_server_that_is_slow(tmp_path):
-    def answer(path, headers, body):
-        if path.endswith("/completions"):
-            time.sleep(2)
-        return echo(path, headers, body)
-
-    assert "no answer within 0.2 s" in failure(answer, tmp_path, timeout_s=0.2)
+def slow(path, headers, body):
+    if path.endswith("/completions"):
+        time.sleep(2)
+    return echo(path, headers, body)
 
 
-def test_a_server_that_answers_with_a_page(tmp_path):
-    page = 200, "text/html", "<html><body>Welcome</body></html>"
-    assert "is not JSON, got '<html>" in failure(lambda *_: page, tmp_path)
-
-    def late(path, headers, body):
-        return page if path.endswith("/completions") else echo(path, headers, body)
-
-    assert "is not JSON, got '<html>" in failure(late, tmp_path)
-    disguised = 200, JSON, page[2]
-    assert "is not JSON, got '<html>" in failure(lambda *_: disguised, tmp_path)
+def repeating(path, _, body):
+    return models("real") if path.endswith("/models") else completion(body["model"], "text")
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "3", '{"choices": []}', '{"model": "backwards"}'])
-def test_json_that_is_no_answer(tmp_path, text):
-    def answer(path, headers, body):
-        return (200, JSON, text) if path.endswith("/completions") else echo(path, headers, body)
-
-    assert "the answer has no text or no model" in failure(answer, tmp_path)
+PAGE = 200, "text/html", "<html><body>Welcome</body></html>"
+CALLS = [{"function": {"name": "f", "arguments": "{}"}}]
+CHAT = {"protocol": "chat"}
 
 
-def test_a_server_that_answers_with_another_model(tmp_path):
-    def answer(path, *_):
-        return models("big") if path.endswith("/models") else completion("small", "text")
-
-    assert "model='big' was asked for, but 'small' answered" in failure(answer, tmp_path)
-
-
-def test_a_server_that_repeats_any_name_it_is_sent(tmp_path):
-    def answer(path, _, body):
-        return models("real") if path.endswith("/models") else completion(body["model"], "text")
-
-    message = failure(answer, tmp_path, model="wished")
-    assert "model='wished' is not among those listed, real, and the server repeats" in message
-
-
-def test_a_model_of_several_must_be_named(tmp_path):
-    assert "the models listed are a, b; name one" in failure(lambda *_: models("a", "b"), tmp_path)
+@pytest.mark.parametrize(
+    ("answer", "options", "words"),
+    [
+        (slow, {"timeout_s": 0.2}, "no answer within 0.2 s"),
+        (answering(PAGE), {}, "is not JSON, got '<html>"),
+        (answering(models("m"), PAGE), {}, "is not JSON, got '<html>"),
+        (answering((200, JSON, PAGE[2])), {}, "is not JSON, got '<html>"),
+        *(
+            (answering(models("m"), (200, JSON, text)), {}, "the answer has no text or no model")
+            for text in ("{}", "[]", "3", '{"choices": []}', '{"model": "backwards"}')
+        ),
+        (message_of(), CHAT, "has no text"),
+        (message_of(tool_calls=CALLS), CHAT, "has no text"),
+        (message_of(content="yes", tool_calls=CALLS), CHAT, "has no text"),
+        (
+            answering(models("big"), completion("small", "text")),
+            {},
+            "model='big' was asked for, but 'small' answered",
+        ),
+        (
+            repeating,
+            {"model": "wished"},
+            "model='wished' is not among those listed, real, and the server repeats",
+        ),
+        (answering(models("a", "b")), {}, "the models listed are a, b; name one"),
+        (
+            answering((401, JSON, json.dumps({"error": f"wrong key {KEY}"}))),
+            {},
+            "refuses the key; set OPENAI_API_KEY",
+        ),
+    ],
+)
+def test_a_server_that_misbehaves_is_named_with_what_it_did(tmp_path, answer, options, words):
+    message = failure(answer, tmp_path, **options)
+    assert words in message
+    assert KEY not in message
 
 
 def test_a_server_without_a_list_of_models_is_asked_by_name(tmp_path):
@@ -389,45 +371,17 @@ def test_a_key_is_shown_and_written_nowhere(tmp_path):
     for path in tmp_path.iterdir():
         assert KEY not in path.read_text()
 
-    refused = 401, JSON, json.dumps({"error": f"wrong key {KEY}"})
-    message = failure(lambda *_: refused, tmp_path)
-    assert "refuses the key; set OPENAI_API_KEY" in message
-    assert KEY not in message
-
-
-@pytest.mark.parametrize("url", ["http://me:word@host/v1", "http://host/v1?api_key=word"])
-def test_a_key_in_an_address_is_refused(tmp_path, url):
-    with pytest.raises(ValueError, match="must hold no user, password or query") as caught:
-        fetch(url, tmp_path / "out.jsonl")
-    assert "word" not in str(caught.value).replace("password", "")
-
 
 def test_log_probabilities_and_ids_of_tokens_are_kept(tmp_path):
     top = {"token_id:5": -0.1, "token_id:6": -2.5}
     given = {"tokens": ["token_id:5"], "token_logprobs": [-0.1], "top_logprobs": [top]}
-    spoken = {"tokens": ["a"], "token_logprobs": [None], "top_logprobs": [{"a": -0.5}]}
-    choices = {
-        "one": {"logprobs": given, "prompt_token_ids": [1, 2]},
-        "two": {"logprobs": spoken},
-        "three": {"token_ids": [7, 8]},
-        "four": {"logprobs": {"tokens": ["a"], "token_logprobs": [], "top_logprobs": None}},
-    }
-
-    def answer(path, headers, body):
-        if path.endswith("/models"):
-            return models("m")
-        return completion("m", "a", choice=choices[body["prompt"]])
-
+    choice = {"logprobs": given, "prompt_token_ids": [1, 2]}
     out = tmp_path / "out.jsonl"
-    with serving(answer) as url:
-        fetch(url, out, list(choices))
-    one, two, three, four = lines_of(out)
-    assert (one["token_ids"], one["prompt_token_ids"], one["logprobs"]) == ([5], [1, 2], [-0.1])
-    assert one["top_logprobs"] == [[[5, -0.1], [6, -2.5]]]
-    assert (two["tokens"], two["logprobs"], two["top_logprobs"]) == (["a"], [None], [[["a", -0.5]]])
-    assert three["token_ids"] == [7, 8]
-    assert "logprobs" not in three
-    assert "logprobs" not in four
+    with serving(answering(models("m"), completion("m", "a", choice=choice))) as url:
+        fetch(url, out, ["x"])
+    (line,) = lines_of(out)
+    assert (line["token_ids"], line["prompt_token_ids"]) == ([5], [1, 2])
+    assert (line["logprobs"], line["top_logprobs"]) == ([-0.1], [[[5, -0.1], [6, -2.5]]])
 
 
 def test_a_folder_that_cannot_be_written_is_found_before_a_server_is_asked():

@@ -2,8 +2,6 @@
 
 `fetch_outputs` collects texts over the OpenAI protocol, `read_page` reads a Prometheus page, and
 `read_log` reads statistics of each request, which `acceptance_tables` turns into tables to replay.
-
-Not known here: models, tokenizers, and what a server does inside.
 """
 
 from specviz.servers.client import fetch_outputs

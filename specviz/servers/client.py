@@ -1,7 +1,7 @@
 """Collect texts of a server that speaks the OpenAI protocol, one line a prompt, as they arrive.
 
 The client is that of `openai`, an extra. A key comes from the environment, is sent to the server
-and appears nowhere else. What has arrived is kept, whatever happens then.
+and appears nowhere else.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import os
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import urlsplit
 
 from tqdm.auto import tqdm
@@ -43,30 +45,24 @@ from specviz.util.validate import (
     shown_path,
 )
 
-PROTOCOLS = ("completions", "chat")
+PATHS = {"completions": "/completions", "chat": "/chat/completions"}  # by protocol
 KEY_NAME = "OPENAI_API_KEY"
 NO_KEY = "none"  # the client asks for some key, and servers without one ignore it
 RETRIES = 2
 MAX_LOGPROBS = 20
 MAX_CONCURRENCY = 1024
 MAX_TIMEOUT_S = 1e6  # eleven days; a socket cannot wait arbitrarily long
-# Fields that a request has anyway, or that would override them, and what to do instead.
-_OWN_FIELDS = {
-    "model": "pass model",
-    "prompt": "pass prompts",
-    "messages": "pass prompts",
-    "temperature": "leave it out, since all texts are greedy",
-    "max_tokens": "pass max_new_tokens",
-    "max_completion_tokens": "pass max_new_tokens",
-    "logprobs": "pass logprobs",
-    "top_logprobs": "pass logprobs",
-}
+# Fields that a request has anyway, or that would override them.
+_OWN_FIELDS = (
+    "model", "prompt", "messages", "temperature", "max_tokens", "max_completion_tokens",
+    "logprobs", "top_logprobs",
+)  # fmt: skip
 # What a server may add about its drafts: vLLM the first, SGLang the second. See `log`.
 _STATISTICS = ("metrics", "sglext")
+_ADDRESS = "check that the address is that of an OpenAI API, with its /v1"
 
 Prompt = str | Sequence[int]
-# The number of a prompt, and its record or what went wrong.
-Outcome = tuple[int, dict[str, Any] | BaseException]
+Record = dict[str, Any]
 
 
 def fetch_outputs(
@@ -113,36 +109,50 @@ def fetch_outputs(
         WriteError: `out` cannot be written.
     """
     check_url("url", url)
-    _check_prompts(prompts, protocol)
-    require_int("concurrency", concurrency, maximum=MAX_CONCURRENCY)
+    require_choice("protocol", protocol, PATHS)
+    asked = _checked_prompts(prompts, protocol)
+    if model is not None and not require_str("model", model):
+        raise ValueError("model='' is empty; pass the name of a model, or None")
+    budget = require_int("max_new_tokens", max_new_tokens, maximum=2**31 - 1)
+    concurrency = require_int("concurrency", concurrency, maximum=MAX_CONCURRENCY)
+    require_positive("timeout_s", timeout_s, maximum=MAX_TIMEOUT_S)
+    fields: Record = {"temperature": 0.0, "max_tokens": budget}
+    if logprobs is not None:
+        logprobs = require_int("logprobs", logprobs, maximum=MAX_LOGPROBS)
+        of_chat = {"logprobs": True, "top_logprobs": logprobs}
+        fields |= of_chat if protocol == "chat" else {"logprobs": logprobs}
+    further = _further_fields({} if extra is None else extra)
     require_bool("progress", progress)
-    server = Server(url, model, protocol, max_new_tokens, timeout_s, logprobs, extra)
-    place = require_path("out", out)
-    if place.suffix != ".jsonl":  # two files of other endings may share their conditions
-        shown = quoted_path(place)
-        raise ValueError(f"out must end in .jsonl, got {shown}; add it: conditions go to .json")
-    for path in (place, place.with_suffix(".json")):
-        if path.exists():
-            raise ValueError(f"out: {shown_path(path)} exists; choose another file, or delete it")
-    check_writable(place)
+    place = _new_file(out)
+    server = Server(url, protocol, float(timeout_s), fields | further)
     conditions = {
         "url": url,
-        "model": server.find_model(),
+        "model": server.find_model(model),
         "protocol": protocol,
-        "max_new_tokens": int(max_new_tokens),
+        "max_new_tokens": budget,
         "temperature": 0.0,
-        "logprobs": None if logprobs is None else int(logprobs),
-        "concurrency": int(concurrency),
-        "prompts": len(prompts),
-        "extra": server.extra,
+        "logprobs": logprobs,
+        "concurrency": concurrency,
+        "prompts": len(asked),
+        "extra": further,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"specviz": version("specviz"), "openai": version("openai")},
     }
     make_folder(place.parent)
     write(place.with_suffix(".json"), (json.dumps(conditions, indent=2) + "\n").encode())
+    lines: dict[int, bytes] = {}
+    bar = tqdm(total=len(asked), desc="texts", unit="text", disable=not progress)
     try:
-        with as_write_error(place), place.open("wb") as file:
-            lines = _collect(server.ask, prompts, concurrency, file, progress)
+        with as_write_error(place), place.open("wb") as file, bar:
+
+            def keep(number: int, record: Record) -> None:
+                entry = {"index": number, "prompt": asked[number]} | record
+                lines[number] = json.dumps(entry).encode() + b"\n"
+                file.write(lines[number])
+                file.flush()
+                bar.update()
+
+            _ask_all(server.ask, asked, concurrency, keep)
     except BaseException:
         if place.is_file() and not place.stat().st_size:  # nothing that could be lost
             place.unlink()
@@ -151,186 +161,113 @@ def fetch_outputs(
     return write(place, b"".join(lines[number] for number in sorted(lines)))
 
 
-def _collect(
-    ask: Callable[[Prompt], dict[str, Any]],
+def _ask_all(
+    ask: Callable[[Prompt], Record],
     prompts: Sequence[Prompt],
     concurrency: int,
-    file: BinaryIO,
-    progress: bool,
-) -> dict[int, bytes]:
-    """Ask for all prompts, and write each line when it arrives. Return the lines by prompt."""
-    arrived: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-    stopped = threading.Event()
-    _start(ask, prompts, concurrency, arrived, stopped)
-    lines: dict[int, bytes] = {}
-
-    def keep(number: int, record: dict[str, Any]) -> None:
-        prompt = prompts[number]
-        entry = {"index": number, "prompt": prompt if isinstance(prompt, str) else _ids(prompt)}
-        lines[number] = json.dumps(entry | record).encode() + b"\n"
-        file.write(lines[number])
-        file.flush()
-
-    bar = tqdm(total=len(prompts), desc="texts", unit="text", disable=not progress)
-    with bar, interruptions_go_to(lambda error: arrived.put((-1, error))):
-        for _ in prompts:
-            number, found = arrived.get()
-            if isinstance(found, BaseException):
-                stopped.set()
-                while not arrived.empty():
-                    number, late = arrived.get()
-                    if not isinstance(late, BaseException):
-                        keep(number, late)
-                raise found
-            keep(number, found)
-            bar.update()
-    return lines
-
-
-def _start(
-    ask: Callable[[Prompt], dict[str, Any]],
-    prompts: Sequence[Prompt],
-    concurrency: int,
-    arrived: queue.SimpleQueue[Outcome],
-    stopped: threading.Event,
+    keep: Callable[[int, Record], None],
 ) -> None:
-    """Start threads that ask, at most `concurrency`, and put what they get into `arrived`.
+    """Ask for all prompts, at most `concurrency` at once, and keep each record as it arrives.
 
-    After a request that goes wrong, no further one begins. The threads end with the process, so an
-    interruption need not wait for a slow server.
+    After a request that goes wrong, no further one begins, and what has arrived by then is kept.
     """
-    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in range(len(prompts)):
-        waiting.put(number)
+    waiting = deque(range(len(prompts)))
+    arrived: queue.SimpleQueue[tuple[int, Record | BaseException]] = queue.SimpleQueue()
+    stopped = threading.Event()
 
     def work() -> None:
-        while not stopped.is_set():
-            try:
-                number = waiting.get_nowait()
-            except queue.Empty:
-                return
-            began = time.perf_counter()
-            found: dict[str, Any] | Exception
-            try:
-                found = ask(prompts[number])
-                found["seconds"] = round(time.perf_counter() - began, 4)
-            except Exception as error:
-                stopped.set()
-                found = error
-            arrived.put((number, found))
+        with suppress(IndexError):  # none waits any more
+            while not stopped.is_set():
+                number = waiting.popleft()
+                try:
+                    arrived.put((number, ask(prompts[number])))
+                except Exception as error:
+                    stopped.set()
+                    arrived.put((number, error))
 
     for _ in range(min(concurrency, len(prompts))):
+        # They end with the process, so an interruption need not wait for a slow server.
         threading.Thread(target=work, daemon=True).start()
+    failure: BaseException | None = None
+    left = len(prompts)
+    with interruptions_go_to(lambda error: arrived.put((-1, error))):
+        while left if failure is None else not arrived.empty():
+            number, found = arrived.get()
+            left -= 1
+            if isinstance(found, BaseException):
+                stopped.set()
+                failure = failure or found
+            else:
+                keep(number, found)
+    if failure is not None:
+        raise failure
 
 
 class Server:
-    """A server, and how to ask it; see `fetch_outputs` for the arguments."""
+    """A server, and how to ask it; `fields` go with each request."""
 
-    def __init__(
-        self,
-        url: str,
-        model: str | None,
-        protocol: str,
-        max_new_tokens: int,
-        timeout_s: float,
-        logprobs: int | None,
-        extra: Mapping[str, Any] | None,
-    ) -> None:
-        if model is not None and not require_str("model", model):
-            raise ValueError("model='' is empty; pass the name of a model, or None")
-        require_int("max_new_tokens", max_new_tokens, maximum=2**31 - 1)
-        require_positive("timeout_s", timeout_s, maximum=MAX_TIMEOUT_S)
-        if logprobs is not None:
-            require_int("logprobs", logprobs, maximum=MAX_LOGPROBS)
-        self.extra = _as_json("extra", {} if extra is None else extra)
-        for name, remedy in _OWN_FIELDS.items():
-            if name in self.extra:
-                raise ValueError(
-                    f"extra must hold further fields only, got {short(name)}, which is set "
-                    f"already; {remedy}"
-                )
+    def __init__(self, url: str, protocol: str, timeout_s: float, fields: Record) -> None:
         if find_spec("openai") is None:
             raise ImportError(
                 'a server needs openai, which is not installed; run: pip install "specviz[servers]"'
             )
+        self._openai = import_module("openai")
+        key = os.environ.get(KEY_NAME) or NO_KEY
+        self._client = self._openai.OpenAI(
+            base_url=url, api_key=key, timeout=timeout_s, max_retries=RETRIES
+        )
         self._url = url
-        self._model = model
-        self._is_chat = protocol == "chat"
-        self._sent: dict[str, Any] = {"max_tokens": int(max_new_tokens)}
-        self._logprobs: dict[str, Any] = {}
-        if logprobs is not None:
-            count = int(logprobs)
-            chat = {"logprobs": True, "top_logprobs": count}
-            self._logprobs = chat if self._is_chat else {"logprobs": count}
-        self._timeout_s = float(timeout_s)
+        self._protocol = protocol
+        self._timeout_s = timeout_s
+        self._fields = fields
         self._listed: list[str] = []
 
-    def find_model(self) -> str:
-        """Find the server and its model.
+    def find_model(self, model: str | None) -> str:
+        """Find the server, and return the model to ask for.
 
         Raises:
             ServerError: it does not answer, or the model is not named and not the only one.
         """
-        openai = import_module("openai")
-        key = os.environ.get(KEY_NAME) or NO_KEY
-        self._client = openai.OpenAI(
-            base_url=self._url, api_key=key, timeout=self._timeout_s, max_retries=RETRIES
-        )
-        try:
-            raw = self._client.with_options(max_retries=0).models.with_raw_response.list()
-            plain = self._plain(raw)
-            entries = plain.get("data") if isinstance(plain, Mapping) else None
-            found = [each.get("id") for each in entries or () if isinstance(each, Mapping)]
-            self._listed = [name for name in found if isinstance(name, str)]
-        except (openai.NotFoundError, openai.InternalServerError):
-            pass  # some servers have no such page, or fail at it
-        except openai.OpenAIError as error:
-            raise self._explained(error) from None
-        if self._model is None:
+        plain = self._answer("/models", None)
+        with suppress(KeyError, TypeError):  # it may list none, or in a form of its own
+            self._listed = [str(each["id"]) for each in plain["data"]]
+        if model is None:
             if len(self._listed) != 1:
-                names = ", ".join(self._listed[:5]) or "none"
+                shown = ", ".join(self._listed[:5]) or "none"
                 raise ServerError(
-                    f"{self._url}: the models listed are {names}; name one with model"
+                    f"{self._url}: the models listed are {shown}; name one with model"
                 )
-            self._model = self._listed[0]
-        return self._model
+            model = self._listed[0]
+        self._fields["model"] = model
+        return model
 
-    def ask(self, prompt: Prompt) -> dict[str, Any]:
+    def ask(self, prompt: Prompt) -> Record:
         """Return the greedy continuation of a prompt as a record, with the budget and the messages.
 
         Raises:
             ServerError: no answer, one that is not of the protocol, or one of another model.
         """
-        sent = dict(self._sent)
-        settings: dict[str, Any] = {}
-        ask: Any = self._client.completions.with_raw_response.create
-        if self._is_chat:
-            ask = self._client.chat.completions.with_raw_response.create
-            sent["messages"] = [{"role": "user", "content": prompt}]
-        else:
-            settings["prompt"] = prompt if isinstance(prompt, str) else _ids(prompt)
-        settings |= {**sent, **self._logprobs}
-        try:
-            raw = ask(model=self._model, temperature=0.0, extra_body=self.extra, **settings)
-        except Exception as error:
-            raise self._explained(error) from None
-        plain = self._plain(raw)
-        try:
+        is_chat = self._protocol == "chat"
+        messages = {"messages": [{"role": "user", "content": prompt}]}
+        sent = messages if is_chat else {"prompt": prompt}
+        began = time.perf_counter()
+        plain = self._answer(PATHS[self._protocol], self._fields | sent)
+        seconds = round(time.perf_counter() - began, 4)
+        record = None
+        with suppress(AttributeError, IndexError, KeyError, TypeError, ValueError):
             record = self._read(plain)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-            record = None
         if record is None:
             raise ServerError(
-                f"{self._url}: the answer has no text or no model, got {short(plain)}; "
-                "check that the address is that of an OpenAI API, with its /v1"
+                f"{self._url}: the answer has no text or no model, got {short(plain)}; {_ADDRESS}"
             )
         self._check_model(record["model"])
-        return record | sent
+        record |= {"max_tokens": self._fields["max_tokens"], "seconds": seconds}
+        return record | (messages if is_chat else {})
 
-    def _read(self, plain: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _read(self, plain: Mapping[str, Any]) -> Record | None:
         """Return the record of an answer; None if there is no text or no model in it."""
         choice = plain["choices"][0]
-        if self._is_chat and "message" not in choice:
+        if self._protocol == "chat" and "message" not in choice:
             return None
         record = read_choice(plain, choice)
         if record is None or not isinstance(plain["model"], str):
@@ -344,7 +281,7 @@ class Server:
 
     def _check_model(self, answered: str) -> None:
         """Raise ServerError if another model answered than the one that was asked for."""
-        asked = self._model
+        asked = self._fields["model"]
         # transformers serve appends the revision.
         if answered != asked and answered.rpartition("@")[0] != asked:
             raise ServerError(
@@ -358,23 +295,36 @@ class Server:
                 f"{', '.join(self._listed[:5])}, and the server repeats the name; pass one of those"
             )
 
-    def _plain(self, raw: Any) -> Any:
-        """Return the plain values of an answer, without what the client makes of them."""
-        text = raw.http_response.text
+    def _answer(self, path: str, body: Record | None) -> Any:
+        """Return the plain values of an answer, without what the client makes of them.
+
+        Raises:
+            ServerError: there is none, or it is not JSON.
+        """
+        response = import_module("httpx").Response  # the client is built on it
         try:
-            if raw.http_response.headers.get("content-type", "").startswith("text/event-stream"):
-                parts = [line[5:] for line in text.split("\n") if line.startswith("data:")]
+            if body is None:
+                raw = self._client.with_options(max_retries=0).get(path, cast_to=response)
+            else:
+                raw = self._client.post(path, body=body, cast_to=response)
+        except Exception as error:
+            status = getattr(error, "status_code", 0)
+            if body is None and (status == 404 or status >= 500):
+                return {}  # some servers have no list of models, or fail at it
+            raise self._explained(error) from None
+        try:
+            if raw.headers.get("content-type", "").startswith("text/event-stream"):
+                parts = [line[5:] for line in raw.text.split("\n") if line.startswith("data:")]
                 return join_chunks(json.loads(part) for part in parts if part.strip() != "[DONE]")
-            return json.loads(text)
+            return json.loads(raw.text)
         except (AttributeError, TypeError, ValueError, RecursionError):
             raise ServerError(
-                f"{self._url}: the answer is not JSON, got {_shown(text.strip())}; "
-                "check that the address is that of an OpenAI API, with its /v1"
+                f"{self._url}: the answer is not JSON, got {_shown(raw.text.strip())}; {_ADDRESS}"
             ) from None
 
     def _explained(self, error: Exception) -> ServerError:
         """Return an error of the client as one sentence."""
-        openai = import_module("openai")
+        openai = self._openai
         words = f"the answer cannot be read ({_shown(str(error))}); check the address"
         if isinstance(error, openai.APITimeoutError):
             words = f"no answer within {self._timeout_s:g} s; "
@@ -413,38 +363,55 @@ def check_url(name: str, url: object) -> str:
     return text
 
 
-def _check_prompts(prompts: object, protocol: str) -> None:
-    """Raise ValueError unless these are texts, or token ids that the protocol can carry."""
-    require_choice("protocol", protocol, PROTOCOLS)
+def _new_file(out: str | os.PathLike[str]) -> Path:
+    """Return a path at which texts and their conditions can be written, and nothing is yet."""
+    place = require_path("out", out)
+    if place.suffix != ".jsonl":  # two files of other endings may share their conditions
+        shown = quoted_path(place)
+        raise ValueError(f"out must end in .jsonl, got {shown}; add it: conditions go to .json")
+    for path in (place, place.with_suffix(".json")):
+        if path.exists():
+            raise ValueError(f"out: {shown_path(path)} exists; choose another file, or delete it")
+    check_writable(place)
+    return place
+
+
+def _checked_prompts(prompts: Any, protocol: str) -> list[Prompt]:
+    """Return texts, or token ids if the protocol can carry them."""
     require_list("prompts", prompts, "pass a list of texts")
-    assert is_list(prompts)
+    found: list[Prompt] = []
     for number, prompt in enumerate(prompts):
         name = f"prompts[{number}]"
         if isinstance(prompt, str):
             require_text(name, prompt)
+            found.append(prompt)
         elif protocol == "chat" or not is_list(prompt) or not prompt:
             raise ValueError(f"{name} must be a text, got {short(prompt)}; pass a str")
         elif not all(map(is_count, prompt)):
             raise ValueError(f"{name} must be token ids, got {short(prompt)}; pass ints >= 0")
-
-
-def _as_json(name: str, fields: object) -> dict[str, Any]:
-    """Return further fields of a request as JSON carries them."""
-    require_mapping(name, fields, "pass further fields of the request")
-    assert isinstance(fields, Mapping)
-    try:
-        text = json.dumps(dict(fields), allow_nan=False, ensure_ascii=False)
-        found: dict[str, Any] = json.loads(text.encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{name} must be what JSON can hold, got {short(fields)} ({short(str(error))}); "
-            "pass texts, finite numbers, bools, None, lists and dicts"
-        ) from None
+        else:
+            found.append([int(token) for token in prompt])  # numbers of numpy, too
     return found
 
 
-def _ids(prompt: Sequence[int]) -> list[int]:
-    return list(map(int, prompt))  # numbers of numpy, too
+def _further_fields(extra: Any) -> Record:
+    """Return further fields of a request as JSON carries them."""
+    require_mapping("extra", extra, "pass further fields of the request")
+    try:
+        text = json.dumps(dict(extra), allow_nan=False, ensure_ascii=False)
+        found: Record = json.loads(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"extra must be what JSON can hold, got {short(extra)} ({short(str(error))}); "
+            "pass texts, finite numbers, bools, None, lists and dicts"
+        ) from None
+    for name in _OWN_FIELDS:
+        if name in found:
+            raise ValueError(
+                f"extra must hold further fields only, got {short(name)}, which is set already; "
+                "leave it out"
+            )
+    return found
 
 
 def _shown(text: str) -> str:

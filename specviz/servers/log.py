@@ -8,14 +8,14 @@ Three forms are read, a JSON object a line:
   own /generate returns, with `meta_info.spec_correct_drafts_histogram`;
 - a record of AIPerf (profile_export.jsonl, --export-level records), with `spec_decode_acceptance`.
 
-Not known here: what to make of them. Numbers that contradict each other are refused.
+Numbers that contradict each other are refused.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,22 +94,16 @@ def read_log(path: str | os.PathLike[str]) -> ServerLog:
     if not is_file(place):
         raise FileNotFoundError(f"path={quoted_path(place)} is not a file; pass a JSONL file")
     found = []
-    without = 0
     for number, line in enumerate(place.read_bytes().split(b"\n"), 1):
-        if not line.strip():
-            continue
-        where = f"line {number} of {shown_path(place)}"
-        request = _request(where, line)
-        if request is None:
-            without += 1
-        else:
-            found.append(request)
-    if not found:
+        if line.strip():
+            found.append(_request(f"line {number} of {shown_path(place)}", line))
+    requests = tuple(request for request in found if request is not None)
+    if not requests:
         raise ValueError(
             f"path={quoted_path(place)} says nothing of drafts; log answers of vLLM with "
             "--per-request-spec-decode-metrics detailed, of SGLang, or records of AIPerf"
         )
-    return ServerLog(tuple(found), without)
+    return ServerLog(requests, without=len(found) - len(requests))
 
 
 def _request(where: str, line: bytes) -> ServedRequest | None:
@@ -129,46 +123,40 @@ def _request(where: str, line: bytes) -> ServedRequest | None:
 
 
 def _read(entry: Mapping[str, Any]) -> ServedRequest | None:
+    """Return what a line says, in whichever form; None if it says nothing."""
     usage, metrics, meta = (entry.get(name) or {} for name in ("usage", "metrics", "meta_info"))
-    lengths = usage.get("prompt_tokens"), usage.get("completion_tokens")
     of_vllm = metrics.get("speculative_decoding")
-    if of_vllm is not None:
-        return _served(of_vllm, _VLLM, *lengths)
     of_aiperf = entry.get("spec_decode_acceptance")
-    if of_aiperf is not None:
-        prompt, new = (
-            (metrics.get(f"{name}_sequence_length") or {}).get("value")
-            for name in ("input", "output")
-        )
-        own = of_aiperf.get("completion_tokens")
-        return _served(of_aiperf, _VLLM, _whole(prompt), _whole(new) if own is None else own)
     of_sglang = (entry.get("sglext") or {}).get("spec_tokens_details")
     if is_list(of_sglang):  # one a choice
         of_sglang = of_sglang[0] if len(of_sglang) == 1 else None
-    if of_sglang is None and meta.get(_SGLANG[0]):
-        of_sglang = meta
-        lengths = meta.get("prompt_tokens"), meta.get("completion_tokens")
-    return None if of_sglang is None else _served(of_sglang, _SGLANG, *lengths)
-
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)
+    if of_vllm is not None:
+        return _served(of_vllm, _VLLM, usage)
+    if of_aiperf is not None:
+        lengths = {}
+        for name, key in (("prompt_tokens", "input"), ("completion_tokens", "output")):
+            value = (metrics.get(f"{key}_sequence_length") or {}).get("value")
+            lengths[name] = None if value is None else int(value)
+        if of_aiperf.get("completion_tokens") is not None:
+            lengths["completion_tokens"] = of_aiperf["completion_tokens"]
+        return _served(of_aiperf, _VLLM, lengths)
+    if of_sglang is not None:
+        return _served(of_sglang, _SGLANG, usage)
+    return _served(meta, _SGLANG, meta) if meta.get(_SGLANG[0]) else None
 
 
 def _served(
-    stats: Mapping[str, Any], names: Sequence[str], prompt: Any, new: Any
+    stats: Mapping[str, Any], names: tuple[str, str, str, str], lengths: Mapping[str, Any]
 ) -> ServedRequest | None:
-    """Return a request, None if it had no round. Raise ValueError if its counts disagree.
-
-    names: of the histogram, of its rounds, and of accepted and drafted tokens.
-    """
+    """Return a request, None if it had no round. Raise ValueError if its counts disagree."""
     rounds, accepted, drafted = (stats[name] for name in names[1:])
     if not all(map(is_count, (rounds, accepted, drafted))):
         raise ValueError("steps and tokens must be counts >= 0")
-    prompt_tokens, new_tokens = (each if is_count(each) else None for each in (prompt, new))
-    if max(prompt_tokens or 0, new_tokens or 0, rounds, drafted) > MAX_TOKENS:
+    prompt, new = (lengths.get(name) for name in ("prompt_tokens", "completion_tokens"))
+    prompt, new = (each if is_count(each) else None for each in (prompt, new))
+    if max(prompt or 0, new or 0, rounds, drafted) > MAX_TOKENS:
         raise ValueError(f"steps and tokens must be at most {MAX_TOKENS}")
-    counts = _histogram(stats, names, rounds, drafted)
+    counts = _histogram(stats, names, drafted)
     sums = sum(count * number for count, number in enumerate(counts))
     if sum(counts) != rounds or sums != accepted or accepted > drafted:
         raise ValueError("the histogram does not add up to the steps and accepted tokens")
@@ -176,49 +164,44 @@ def _served(
         return None
     if len(counts) == 1:
         raise ValueError("rounds without a draft")
-    return ServedRequest(
-        counts, drafted, prompt_tokens, new_tokens, *_order(stats, counts, drafted)
-    )
+    return ServedRequest(counts, drafted, prompt, new, *_order(stats, counts, drafted))
 
 
 def _histogram(
-    stats: Mapping[str, Any], names: Sequence[str], rounds: int, drafted: int
+    stats: Mapping[str, Any], names: tuple[str, str, str, str], drafted: int
 ) -> tuple[int, ...]:
     """Return the rounds that accepted 0..K drafts, from a list or from an object by count."""
-    histogram = stats[names[0]]
-    if is_list(histogram):
+    histogram, rounds = stats[names[0]], stats[names[1]]
+    K = 0
+    if isinstance(histogram, Mapping):
+        histogram = {int(count): number for count, number in histogram.items()}
+        K = stats.get("num_spec_tokens") or 0
+    elif is_list(histogram):
         histogram = dict(enumerate(histogram))
-    if not isinstance(histogram, Mapping):
-        raise ValueError("the histogram must be counts >= 0")
-    by_count = {int(count): number for count, number in histogram.items()}
-    most = max(0, *by_count) if by_count else 0
-    if isinstance(stats[names[0]], Mapping):
-        most = max(most, stats.get("num_spec_tokens") or 0)
     if names is _SGLANG and rounds and drafted % rounds == 0:
-        # It ends with the most that was accepted, which may be less than K.
-        most = max(most, drafted // rounds)
-    if min(by_count, default=0) < 0 or most > MAX_DRAFT_TOKENS:
+        K = drafted // rounds  # the histogram ends with the most that was accepted
+    if not histogram or not isinstance(histogram, Mapping):
+        raise ValueError("the histogram must be counts >= 0")
+    K = max(K, *histogram)
+    if min(histogram) < 0 or K > MAX_DRAFT_TOKENS:
         raise ValueError(f"fewer than 0 or more than {MAX_DRAFT_TOKENS} drafts a round")
-    counts = tuple(by_count.get(count, 0) for count in range(most + 1))
-    if not by_count or not all(map(is_count, counts)):
+    counts = tuple(histogram.get(count, 0) for count in range(K + 1))
+    if not all(map(is_count, counts)):
         raise ValueError("the histogram must be counts >= 0")
     return counts
 
 
 def _order(
-    stats: Mapping[str, Any], counts: Sequence[int], drafted: int
+    stats: Mapping[str, Any], counts: tuple[int, ...], drafted: int
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
     """Return accepted and drafted tokens of each round in order, if both are there."""
-    accepted: Any = stats.get("per_step_accepted")
-    proposed: Any = stats.get("per_step_drafted")
+    accepted, proposed = (stats.get(name) for name in ("per_step_accepted", "per_step_drafted"))
     if accepted is None or proposed is None:
         return None, None
     if not all(is_list(each) and all(map(is_count, each)) for each in (accepted, proposed)):
         raise ValueError("per_step_accepted and per_step_drafted must be counts >= 0")
-    fits = len(accepted) == len(proposed) == sum(counts)
-    if not fits or [accepted.count(number) for number in range(len(counts))] != list(counts):
-        raise ValueError("the steps do not add up to the histogram")
-    kept = all(a <= d < len(counts) for a, d in zip(accepted, proposed, strict=True))
-    if not kept or sum(proposed) != drafted:
-        raise ValueError("the steps do not add up to the drafted tokens")
+    fits = len(accepted) == len(proposed) and sum(proposed) == drafted
+    fits = fits and all(a <= d < len(counts) for a, d in zip(accepted, proposed, strict=True))
+    if not fits or tuple(map(accepted.count, range(len(counts)))) != counts:
+        raise ValueError("the steps do not add up to the tokens")
     return tuple(accepted), tuple(proposed)

@@ -3,8 +3,6 @@
 vLLM and llama.cpp count drafts, drafted and accepted tokens, and accepted tokens by position, since
 the server started. SGLang gives the mean length and the rate of the last interval of each rank, and
 no positions. A page is read as it is, or as the difference to an earlier one.
-
-Not known here: models, devices and times.
 """
 
 from __future__ import annotations
@@ -14,8 +12,6 @@ import math
 import re
 import urllib.error
 import urllib.request
-from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -41,16 +37,21 @@ from specviz.util.validate import (
 
 MAX_BYTES = 64 * 2**20
 COUNTING = ("vllm", "llamacpp")  # engines that count, by the prefix of their counters
-_DRAFTS = "spec_decode_num_drafts_total"
-_DRAFTED = "spec_decode_num_draft_tokens_total"
-_ACCEPTED = "spec_decode_num_accepted_tokens_total"
+# Their counters, by what is counted.
+_COUNTS = {
+    "rounds": "spec_decode_num_drafts_total",
+    "drafted_tokens": "spec_decode_num_draft_tokens_total",
+    "accepted_tokens": "spec_decode_num_accepted_tokens_total",
+}
 _BY_POSITION = "spec_decode_num_accepted_tokens_per_pos_total"
-_LENGTH = "sglang:spec_accept_length"
+# SGLang's gauges and counters, of each rank.
+_GAUGES = {
+    "length": "sglang:spec_accept_length",
+    "rate": "sglang:spec_accept_rate",
+    "num_draft_tokens": "sglang:spec_num_steps",
+    "rounds": "sglang:spec_verify_calls_total",
+}
 _SPECULATIVE = re.compile(r"(?<![a-z])spec(ulative)?_(?!.*_created$)")
-_POSITION = re.compile("0|[1-9][0-9]{0,8}")
-
-# By name, model and position, "" for none; then by all labels, such as those of a rank.
-Samples = Mapping[tuple[str, str, str], Mapping[frozenset[tuple[str, str]], float]]
 
 
 @dataclass(frozen=True)
@@ -173,9 +174,7 @@ def read_page(
     """
     require_str("source", source, "pass the address of a server, or a saved page")
     require_positive("timeout_s", timeout_s, maximum=MAX_TIMEOUT_S)
-    before: Samples | None = None
-    if since is not None:
-        before = _samples(shown_path(since), _saved_page("since", since))
+    before = None if since is None else _samples(shown_path(since), _saved_page("since", since))
     if source.startswith(("http://", "https://")):
         parts = urlsplit(check_url("source", source))
         path = parts.path.rstrip("/")
@@ -185,26 +184,26 @@ def read_page(
     else:
         where = shown_path(source)
         text = _saved_page("source", source)
-    samples = _samples(where, text)
+    page = _samples(where, text)
     found: list[Counters | None] = []
-    for model in sorted({model for _, model, _ in samples}):
-        found += [_counted(engine, model, samples, before or {}) for engine in COUNTING]
+    for model in sorted(page["model"].unique()):
+        found += [_counted(engine, model, page, before) for engine in COUNTING]
         if before is None:  # SGLang has no counters whose difference says anything
-            found.append(_measured(model, samples))
+            found.append(_measured(model, page))
     counters = [each for each in found if each is not None]
     if not counters:
-        raise ValueError(f"{where}: {_why_none(samples, before)}")
+        raise ValueError(f"{where}: {_why_none(set(page['name']), before is not None)}")
     return counters
 
 
-def _why_none(samples: Samples, before: Samples | None) -> str:
-    """Say why a page has nothing to read, and what to do."""
+def _why_none(given: set[str], is_difference: bool) -> str:
+    """Say why a page with these names has nothing to read, and what to do."""
     none = "no round of speculative decoding is counted on this page"
-    names = sorted({name for name, _, _ in samples if _SPECULATIVE.search(name)})
-    read = [f"{engine}:{_DRAFTS}" for engine in COUNTING]
-    if before is not None and _LENGTH in names:
-        return f"{_LENGTH} is of the last interval alone; leave since out"
-    if set(names) & {*read, _LENGTH}:
+    names = sorted(filter(_SPECULATIVE.search, given))
+    read = [f"{engine}:{_COUNTS['rounds']}" for engine in COUNTING]
+    if is_difference and _GAUGES["length"] in names:
+        return f"{_GAUGES['length']} is of the last interval alone; leave since out"
+    if given & {*read, _GAUGES["length"]}:
         return f"{none}, so there is nothing to read; let the server decode with speculation first"
     if names:
         return (
@@ -214,25 +213,19 @@ def _why_none(samples: Samples, before: Samples | None) -> str:
     return f"{none}; start the server with speculative decoding, and SGLang with --enable-metrics"
 
 
-def _counted(engine: str, model: str, samples: Samples, before: Samples) -> Counters | None:
+def _counted(
+    engine: str, model: str, page: pd.DataFrame, before: pd.DataFrame | None
+) -> Counters | None:
     """Return what an engine has counted for a model, None if no round. Its engines are added up."""
-
-    def value(name: str, position: str = "") -> float:
-        key = (f"{engine}:{name}", model, position)
-        return sum(samples.get(key, {}).values()) - sum(before.get(key, {}).values())
-
-    key = f"{engine}:{_BY_POSITION}", model
-    labels = [position for name, of, position in samples if (name, of) == key and position]
-    for label in labels:
-        if not _POSITION.fullmatch(label):
-            raise ValueError(
-                f"source must count positions 0, 1, 2, ..., got position={short(label)} of "
-                f"{short(model)}; read the page again"
-            )
-    places = sorted(map(int, labels))
-    rounds, drafted, accepted = value(_DRAFTS), value(_DRAFTED), value(_ACCEPTED)
-    counts = np.array([value(_BY_POSITION, str(place)) for place in places])
-    least = min(rounds, drafted, accepted, *counts)
+    totals = _totals(page, model)
+    if before is not None:
+        totals = totals.sub(_totals(before, model), fill_value=0.0)
+    rounds, drafted, accepted = (
+        float(totals.get((f"{engine}:{name}", ""), 0.0)) for name in _COUNTS.values()
+    )
+    by_position = f"{engine}:{_BY_POSITION}"
+    found = {at: value for (name, at), value in totals.items() if name == by_position and at}
+    least = min(rounds, drafted, accepted, *found.values())
     if least < 0:
         raise ValueError(
             f"since counts more of {short(model)} than the later page, by {-least:g}; "
@@ -240,45 +233,48 @@ def _counted(engine: str, model: str, samples: Samples, before: Samples) -> Coun
         )
     if rounds == 0:
         return None
-    if places != list(range(len(places))) or (np.diff([rounds, *counts]) > 0).any():
+    counts = np.array([found.get(str(place), math.nan) for place in range(len(found))])
+    if np.isnan(counts).any() or (np.diff([rounds, *counts]) > 0).any():
         raise ValueError(
-            f"source counts positions {places} of {short(model)} that rise or are missing, got "
-            f"{short(counts.tolist())} of {rounds:g} rounds; read the page again"
+            f"source must count positions 0, 1, 2, ... of {short(model)}, none more often than the "
+            f"one before, got {short(found)} of {rounds:g} rounds; read the page again"
         )
     return Counters(
         engine=engine,
         model=model,
         mean_acceptance_length=1 + accepted / rounds,
         draft_acceptance_rate=accepted / drafted if drafted else math.nan,
-        num_draft_tokens=len(places) or None,
+        num_draft_tokens=len(counts) or None,
         rounds=rounds,
         drafted_tokens=drafted,
         accepted_tokens=accepted,
-        accepted_by_position=counts if places else None,
+        accepted_by_position=counts if len(counts) else None,
     )
 
 
-def _measured(model: str, samples: Samples) -> Counters | None:
+def _totals(page: pd.DataFrame, model: str) -> pd.Series:
+    """Return the values of a model by name and position, added up over all other labels."""
+    return page[page["model"] == model].groupby(["name", "position"])["value"].sum()
+
+
+def _measured(model: str, page: pd.DataFrame) -> Counters | None:
     """Return what SGLang's gauges say, which is about the last interval.
 
     Each rank has gauges of its own. Those of a rank that has had no round are 0, and left out.
     """
-
-    def gauges(name: str) -> Mapping[frozenset[tuple[str, str]], float]:
-        return samples.get((name, model, ""), {})
-
-    active = {rank: length for rank, length in gauges(_LENGTH).items() if length > 0}
-    if not active:
+    own = page[(page["model"] == model) & (page["position"] == "")]
+    ranks = own.pivot_table("value", "labels", "name", aggfunc="last")
+    ranks = ranks.reindex(columns=list(_GAUGES.values())).set_axis(list(_GAUGES), axis="columns")
+    active = ranks[ranks["length"] > 0]
+    if active.empty:
         return None
-    rates = gauges("sglang:spec_accept_rate")
-    of_active = [rates[rank] for rank in active if rank in rates]
     return Counters(
         engine="sglang",
         model=model,
-        mean_acceptance_length=float(np.mean(list(active.values()))),
-        draft_acceptance_rate=float(np.mean(of_active)) if of_active else math.nan,
-        num_draft_tokens=int(max(gauges("sglang:spec_num_steps").values(), default=0)) or None,
-        rounds=sum(gauges("sglang:spec_verify_calls_total").values()) or None,
+        mean_acceptance_length=float(active["length"].mean()),
+        draft_acceptance_rate=float(active["rate"].mean()),
+        num_draft_tokens=int(ranks["num_draft_tokens"].fillna(0).max()) or None,
+        rounds=float(ranks["rounds"].sum()) or None,
     )
 
 
@@ -318,8 +314,10 @@ def _saved_page(name: str, path: str | Path) -> str:
         ) from None
 
 
-def _samples(where: str, text: str) -> Samples:
+def _samples(where: str, text: str) -> pd.DataFrame:
     """Return the finite samples of a page.
+
+    Columns: name, model and position, "" for none; labels, all of them; value.
 
     Raises:
         ValueError: the text is not a Prometheus page.
@@ -331,18 +329,20 @@ def _samples(where: str, text: str) -> Samples:
             'run: pip install "specviz[servers]"'
         )
     parser = import_module("prometheus_client.parser")
-    found: dict[tuple[str, str, str], dict[frozenset[tuple[str, str]], float]] = defaultdict(dict)
+    found = []
     try:
         for family in parser.text_string_to_metric_families(text):
             for sample in family.samples:
                 labels = sample.labels
                 model = labels.get("model_name", labels.get("model", ""))
-                key = (sample.name, model, labels.get("position", ""))
-                if math.isfinite(float(sample.value)):
-                    found[key][frozenset(labels.items())] = float(sample.value)
+                own = str(sorted(labels.items()))
+                position = labels.get("position", "")
+                found.append((sample.name, model, position, own, float(sample.value)))
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{where}: is not a Prometheus page ({short(str(error))}), it begins with "
             f"{short(text[:40])}; pass the address of /metrics"
         ) from None
-    return found
+    frame = pd.DataFrame(found, columns=["name", "model", "position", "labels", "value"])
+    frame = frame[np.isfinite(frame["value"].astype(float))]
+    return frame.drop_duplicates(["name", "labels"], keep="last")

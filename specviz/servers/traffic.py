@@ -5,8 +5,6 @@ began. The rest follows if a draft depends on the tokens before it alone, as tha
 model does: after two accepted drafts, the same drafter would propose what was left of the old
 drafts. A round whose drafts were all accepted says nothing of what would have come next. There the
 truth lies between two tables: nothing more is accepted, or as much as what follows permits.
-
-Not known here: models, and what reads a log.
 """
 
 from __future__ import annotations

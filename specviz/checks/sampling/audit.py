@@ -1,13 +1,9 @@
-"""`sv.audit_sampling`: judge a decoder that draws its tokens, by the distribution of what it draws.
-
-Contract: somebody's decoder, or what it drew, goes in; a report comes out. Not known here: how the
-decoder works.
-"""
+"""`sv.audit_sampling`: judge a decoder that draws tokens by the distribution of what it draws."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,25 +14,23 @@ from transformers import PreTrainedModel
 from specviz.checks.sampling.arguments import (
     MOST_RUNS,
     Decode,
+    DecodingTask,
+    Run,
     check_alpha,
     check_dtypes,
     check_runs,
     check_size,
     check_source,
     checked_prompts,
-    checked_run,
     spread_counts,
 )
 from specviz.checks.sampling.causes import explain
-from specviz.checks.sampling.evidence import smallest_distance
-from specviz.checks.sampling.findings import SamplingFinding
+from specviz.checks.sampling.evidence import price, smallest_distance
 from specviz.checks.sampling.independence import judge_independence
 from specviz.checks.sampling.outputs import judge_texts
 from specviz.checks.sampling.pair import tiny_pair
 from specviz.checks.sampling.report import SamplingReport
 from specviz.checks.sampling.rounds import Seen
-from specviz.checks.sampling.rules import Rules
-from specviz.checks.sampling.shares import price
 from specviz.checks.sampling.texts import Texts, collect, enumerate_texts
 from specviz.checks.watch.arguments import check_models
 from specviz.checks.watch.watched import eos_of, watch
@@ -109,90 +103,54 @@ def audit_sampling(
         target, draft = pair.target, pair.draft if draft is None else draft
     check_models(target, draft, None)
     check_dtypes(target, draft)
-    task = _task(target, draft, prompts, length, causes and source == "decoder")
-    seen = Seen(task.size)
+    size = min(vocabulary_sizes(target, target if draft is None else draft))
+    checked = checked_prompts(prompts, size, causes and source == "decoder")
+    check_size(checked, size, length)
+    task = DecodingTask(target, draft, checked, length, size, eos_of(target))
+    seen = Seen(size)
     if source == "decoder":
-        check_runs(count, task.prompts, task.size, alpha)
+        check_runs(count, task, alpha)
         outputs = _run(decode, task, count, seed, seen if causes else None, progress)
     else:
         outputs = _drawn(decode, source, task, seed)
-        check_runs(len(outputs), task.prompts, task.size, alpha)
-    return _judge(task, params, outputs, Rules(seen, params), alpha, ordered=source != "counts")
-
-
-@dataclass(frozen=True)
-class DecodingTask:
-    """What a decoder is asked.
-
-    Attributes:
-        target, draft: the models.
-        prompts: token ids of each row.
-        length: T, new tokens.
-        size: V.
-        eos: what ends a text earlier.
-    """
-
-    target: PreTrainedModel
-    draft: PreTrainedModel | None
-    prompts: list[list[int]]
-    length: int
-    size: int
-    eos: list[int]
-
-
-def _task(
-    target: PreTrainedModel,
-    draft: PreTrainedModel | None,
-    prompts: Any,
-    length: int,
-    is_followed: bool,
-) -> DecodingTask:
-    """Return what the decoder is asked, if it can be enumerated."""
-    sizes = vocabulary_sizes(target, target if draft is None else draft)
-    size = min(sizes)
-    checked = checked_prompts(prompts, size, is_followed)
-    check_size(checked, size, length)
-    return DecodingTask(target, draft, checked, length, size, eos_of(target))
+        check_runs(len(outputs), task, alpha)
+    return _judge(task, params, outputs, seen, alpha, ordered=source != "counts")
 
 
 def _run(
     decode: Any, task: DecodingTask, count: int, seed: int, seen: Seen | None, progress: bool
-) -> list[list[list[int]]]:
+) -> list[Run]:
     """Return what the decoder draws with `count` seeds, and note in `seen` how."""
     seeds = np.random.default_rng(seed).choice(2**31, size=count, replace=False).tolist()
     outputs = []
-    context = nullcontext(None) if seen is None else watch(task.target, task.draft)
-    with context as watched:
+    with nullcontext() if seen is None else watch(task.target, task.draft) as watched:
         for run, number in enumerate(tqdm(seeds, desc="audit", unit="run", disable=not progress)):
             prompts = [list(prompt) for prompt in task.prompts]
             given = decode(task.target, task.draft, prompts, number, task.length)
-            found = checked_run("decode", given, prompts, task.length, task.size, task.eos)
-            outputs.append(found)
+            outputs.append(task.checked_run("decode", given))
             if watched is not None and seen is not None:
-                seen.read(run, watched.forwards, task.prompts, found)
+                seen.read(run, watched.forwards, task.prompts, outputs[-1])
                 watched.forwards.clear()
     return outputs
 
 
-def _drawn(decode: Any, source: str, task: DecodingTask, seed: int) -> list[list[list[int]]]:
+def _drawn(decode: Any, source: str, task: DecodingTask, seed: int) -> list[Run]:
     """Return runs that were drawn elsewhere."""
-    if source == "counts" and len(task.prompts) != 1:
-        raise ValueError(
-            f"prompts must be one where decode is a dict of counts, got {len(task.prompts)}; pass "
-            "a list of runs for several prompts"
-        )
-    runs = spread_counts(decode, seed) if source == "counts" else decode
-    return [
-        checked_run(f"decode[{i}]", run, task.prompts, task.length, task.size, task.eos)
-        for i, run in enumerate(runs)
-    ]
+    if source == "counts":
+        if len(task.prompts) != 1:
+            raise ValueError(
+                f"prompts must be one where decode is a dict of counts, got {len(task.prompts)}; "
+                "pass a list of runs for several prompts"
+            )
+        decode = spread_counts(decode, seed)
+    return [task.checked_run(f"decode[{i}]", run) for i, run in enumerate(decode)]
 
 
 def _judge(
     task: DecodingTask,
     params: SamplingParams,
-    outputs: list[list[list[int]]],
-    rules: Rules,
+    outputs: list[Run],
+    seen: Seen,
     alpha: float,
     ordered: bool,
 ) -> SamplingReport:
@@ -203,17 +161,14 @@ def _judge(
     findings = judge_texts(draws, texts, rows, alpha)
     if ordered:
         findings += judge_independence(draws, texts, len(outputs), rows, alpha)
-    more: list[SamplingFinding] = []
     causes: list[str] = []
-    facts: list[str] = []
-    unknown = rules.seen.why_unknown()
-    if unknown:
-        facts.append(unknown)
+    facts = [seen.why_unknown()] if seen.why_unknown() else []
     # Where runs repeat each other, there is nothing to learn from their forwards.
-    elif not any(each.test == "runs" for each in findings):
-        causes, facts, more = explain(rules, bool(findings), alpha)
+    if not facts and not any(each.test == "runs" for each in findings):
+        causes, facts, more = explain(seen, params, bool(findings), alpha)
+        findings += more
     return SamplingReport(
-        findings=sorted([*findings, *more], key=lambda each: -each.log_evidence),
+        findings=sorted(findings, key=lambda each: -each.log_evidence),
         causes=causes,
         facts=facts,
         reach=_reach(texts, task.prompts, len(outputs), alpha),
@@ -225,24 +180,22 @@ def _judge(
 def _reach(texts: Texts, prompts: Sequence[Sequence[int]], runs: int, alpha: float) -> pd.DataFrame:
     """Return what so many draws find, by new token."""
     level = -math.log(alpha)
-    chances = texts.chances(texts.p)
-    place = texts.place(np.arange(len(chances)))
-    rows = [texts.prompts.index(tuple(prompt)) for prompt in prompts]
-    weight = np.bincount(rows, minlength=len(texts.prompts)) * runs
-    visits = chances * np.repeat(weight, texts.per_prompt)
+    rows = Counter(tuple(prompt) for prompt in prompts)
+    all_visits = texts.chances() * runs * [rows[prompt] for prompt, _ in texts.prefixes]
+    is_first = np.array([prompt == texts.prefixes[0][0] for prompt, _ in texts.prefixes])
+    of_row = texts.chances() * runs * is_first
     entries = []
     for at in range(texts.length):
-        of_row = chances[: texts.per_prompt][place[: texts.per_prompt] == at] * runs
-        all_rows = visits[place == at]
+        visits = all_visits[texts.place == at]
         entry = {
             "new_token": at + 1,
-            "draws": round(float(all_rows.sum())),
-            "prefixes": int((all_rows > 0).sum()),
-            "all_rows": smallest_distance(
-                all_rows, texts.size, level + price("place", texts.length)
-            ),
+            "draws": round(float(visits.sum())),
+            "prefixes": int((visits > 0).sum()),
+            "all_rows": smallest_distance(visits, texts.size, level + price("place", texts.length)),
             "one_row": smallest_distance(
-                of_row, texts.size, level + price("row", texts.length * len(prompts))
+                of_row[texts.place == at],
+                texts.size,
+                level + price("row", texts.length * len(prompts)),
             ),
         }
         entries.append(entry)

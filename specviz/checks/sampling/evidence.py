@@ -1,8 +1,5 @@
 """Evidence that tokens were drawn from something else than p, whatever their number.
 
-Contract: draws and distributions go in, natural logarithms of evidence come out. Not known here:
-models, rows and texts.
-
 The evidence of an alternative is the chance that it gives the draws, over the chance that p gives
 them. If p is right, its expectation is 1, so it exceeds 1 / alpha with a chance of alpha at most.
 That holds for any number of draws, for cells of any size, and also if somebody looks after each
@@ -25,6 +22,22 @@ from specviz.record.schema import Array
 # learnt from the draws before.
 WEIGHTS = np.array([4.0, 16.0, 64.0, 256.0, 1024.0])
 POWER = 0.99
+# How the tests share alpha (Bonferroni, weighted).
+SHARES = {
+    "place": 0.2,  # each new token, all rows and prefixes together
+    "row": 0.15,  # each new token of each row
+    "prefix": 0.1,  # each prefix
+    "lean": 0.2,  # all draws lean to one side
+    "rows": 0.1,  # rows that depend on each other
+    "runs": 0.05,  # runs that depend on each other
+    "drafts": 0.1,  # how drafts are drawn and judged
+    "selection": 0.1,  # which drafts are verified
+}
+
+
+def price(family: str, count: int) -> float:
+    """Return what the log evidence of one of `count` tests of a family loses."""
+    return math.log(count / SHARES[family])
 
 
 def own(p: Array, tokens: Array) -> Array:

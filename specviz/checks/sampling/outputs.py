@@ -1,8 +1,4 @@
-"""Whether the texts that a decoder drew have the target's distribution.
-
-Contract: draws and the exact distributions go in, findings come out. Not known here: models, and
-how the decoder works.
-"""
+"""Whether the texts that a decoder drew have the target's distribution."""
 
 import math
 from collections.abc import Iterator
@@ -10,174 +6,118 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from specviz.checks.sampling.evidence import by_group, learnt, log_ratios, own
-from specviz.checks.sampling.findings import SamplingFinding
-from specviz.checks.sampling.shares import price
-from specviz.checks.sampling.texts import DrawnTokens, Texts
+from specviz.checks.sampling.evidence import by_group, learnt, log_ratios, own, price
+from specviz.checks.sampling.report import SamplingFinding
+from specviz.checks.sampling.texts import Texts
 from specviz.record.schema import Array
 
 MIXED = (0.05, 0.15, 0.4, 0.8)  # shares of q in what is drawn
-POWERS = (0.5, 0.8, 0.9, 1.1, 1.25, 2.0)  # of p
+# Which way all draws may lean: how far, and what is drawn then from p and q, up to a factor.
 LEANS = {
-    "towards q": "tokens lean to what the draft model gives more than the target",
-    "away from q": "tokens lean away from what the draft model gives",
-    "flatter": "the distribution is flatter than the target's, as if hotter",
-    "sharper": "the distribution is sharper than the target's, as if colder",
+    "tokens lean to what the draft model gives more than the target": (
+        MIXED,
+        lambda p, q, share: (1 - share) * p + share * q,
+    ),
+    "tokens lean away from what the draft model gives": (
+        MIXED,
+        lambda p, q, share: np.clip(p + share * (p - q), 0, None),
+    ),
+    "the distribution is flatter than the target's, as if hotter": (
+        (0.5, 0.8, 0.9),
+        lambda p, _, power: p**power,
+    ),
+    "the distribution is sharper than the target's, as if colder": (
+        (1.1, 1.25, 2.0),
+        lambda p, _, power: p**power,
+    ),
 }
 
 
-def judge_texts(draws: DrawnTokens, texts: Texts, rows: int, alpha: float) -> list[SamplingFinding]:
+def judge_texts(
+    draws: pd.DataFrame, texts: Texts, rows: int, alpha: float
+) -> list[SamplingFinding]:
     """Return what speaks against the draws, the strongest evidence first."""
-    p = texts.p[draws.context]  # (N, V)
-    q = None if texts.q is None else texts.q[draws.context]
-    places = texts.length
-    kept = np.flatnonzero(draws.kept)
-    p, token = p[kept], draws.token[kept]
-    context, place = draws.context[kept], draws.place[kept]
-    row = draws.row[kept]
+    _, row, place, context, token = draws.to_numpy().T
+    p = texts.p[context]  # (N, V)
+    prefixes, places = len(texts.p), texts.length
     level = -math.log(alpha)
+    # Of each test: draws of which the alternative is the same, and those that it takes together.
+    tests = {
+        "place": (context, place, places),
+        "prefix": (context, context, prefixes),
+        "row": (row * prefixes + context, row * places + place, rows * places),
+    }
     found: list[SamplingFinding] = []
-
-    ratios = learnt(p, token, context)
-    scores = by_group(ratios, place, places) - price("place", places)
-    for at in np.flatnonzero(scores >= level).tolist():
-        mask = place == at
-        found.append(_finding("place", scores[at], texts, context[mask], token[mask], place=at))
-
-    of_context = by_group(ratios, context, len(texts.p)) - price("prefix", len(texts.p))
-    for at in np.flatnonzero(of_context >= level).tolist():
-        mask = context == at
-        found.append(_finding("prefix", of_context[at], texts, context[mask], token[mask]))
-
-    ratios = learnt(p, token, row * len(texts.p) + context)
-    group = row * places + place
-    scores = by_group(ratios, group, rows * places) - price("row", rows * places)
-    for at in np.flatnonzero(scores >= level).tolist():
-        mask = group == at
-        one = _finding(
-            "row",
-            scores[at],
-            texts,
-            context[mask],
-            token[mask],
-            place=at % places,
-            row=at // places,
-        )
-        found.append(one)
-
-    found += _leans(p, None if q is None else q[kept], token, place, places, level)
+    for test, (strata, group, count) in tests.items():
+        scores = by_group(learnt(p, token, strata), group, count) - price(test, count)
+        for at in np.flatnonzero(scores >= level).tolist():
+            mine = group == at
+            number = at // places if test == "row" else None
+            one = _finding(test, float(scores[at]), texts, context[mine], token[mine], number)
+            found.append(one)
+    found += _leans(texts, context, token, place, level)
     return sorted(found, key=lambda each: -each.log_evidence)
 
 
 def _leans(
-    p: Array, q: Array | None, token: Array, place: Array, places: int, level: float
+    texts: Texts, context: Array, token: Array, place: Array, level: float
 ) -> Iterator[SamplingFinding]:
-    """Yield which way all draws lean, and those of each place."""
-    possible = own(p, token) > 0
-    p, q = p[possible], None if q is None else q[possible]
-    token, place = token[possible], place[possible]
-    chosen = own(p, token)
-    names, ratios = zip(*_alternatives(p, q, token), strict=True)
-    for name, ratio in zip(names, ratios, strict=True):
-        log = log_ratios(ratio, chosen[:, None])
-        groups = np.concatenate([place, np.full(len(place), places)])
-        scores = by_group(np.concatenate([log, log]), groups, places + 1)
+    """Yield which way all draws lean, or those of a place if that shows more."""
+    possible = texts.p[context, token] > 0
+    context, token, place = context[possible], token[possible], place[possible]
+    p = texts.p[context]
+    q = None if texts.q is None else texts.q[context]
+    places = texts.length
+    groups = np.concatenate([place, np.full(len(place), places)])
+    for sentence, (amounts, weigh) in LEANS.items():
+        if q is None and amounts is MIXED:
+            continue
+        weights = [weigh(p, q, amount) for amount in amounts]
+        chances = np.stack([own(each, token) / each.sum(1) for each in weights], 1)  # (N, A)
+        ratios = log_ratios(chances, own(p, token)[:, None])
+        scores = by_group(np.concatenate([ratios, ratios]), groups, places + 1)
         scores -= price("lean", (places + 1) * len(LEANS))
         best = int(scores.argmax())
         if scores[best] >= level:
-            where = "" if best == places else f" at new token {best + 1}"
+            is_all = best == places
             yield SamplingFinding(
                 test="lean",
-                sentence=f"{LEANS[name]}{where}",
+                sentence=sentence if is_all else f"{sentence} at new token {best + 1}",
                 log_evidence=float(scores[best]),
-                place=None if best == places else best,
-                draws=len(token) if best == places else int((place == best).sum()),
+                place=None if is_all else best,
+                draws=int((groups == best).sum()),
             )
 
 
-def _alternatives(p: Array, q: Array | None, token: Array) -> Iterator[tuple[str, Array]]:
-    """Yield names and chances (N, A) of the tokens that were drawn."""
-    chosen = own(p, token)
-    if q is not None:
-        drafted = own(q, token)
-        yield "towards q", np.stack([(1 - m) * chosen + m * drafted for m in MIXED], 1)
-        away = []
-        for mixed in MIXED:
-            weights = np.clip(p + mixed * (p - q), 0, None)
-            away.append(own(weights, token) / weights.sum(1))
-        yield "away from q", np.stack(away, 1)
-    raised = {power: p**power for power in POWERS}
-    share = {power: own(each, token) / each.sum(1) for power, each in raised.items()}
-    yield "flatter", np.stack([share[power] for power in POWERS if power < 1], 1)
-    yield "sharper", np.stack([share[power] for power in POWERS if power > 1], 1)
-
-
 def _finding(
-    test: str,
-    score: float,
-    texts: Texts,
-    context: Array,
-    token: Array,
-    *,
-    place: int | None = None,
-    row: int | None = None,
+    test: str, score: float, texts: Texts, context: Array, token: Array, row: int | None
 ) -> SamplingFinding:
-    """Return a finding with the prefix and the token that show it best."""
-    worst = worst_cell(texts.p, context, token)
-    prompt, prefix = texts.name(worst.context)
-    place = len(prefix) if place is None else place
-    in_row = "" if row is None else f"row {row}, "
-    behind = f"prompt {_listed(prompt)}" + (f" and {_listed(prefix)}" if prefix else "")
-    amount = f"{worst.observed:.1%} of {worst.draws} draws instead of {worst.expected:.1%}"
-    if worst.expected == 0:
-        amount = f"{worst.observed:.1%} of {worst.draws} draws, and is ruled out"
+    """Return a finding, with the prefix and the token whose count is off by most deviations."""
+    contexts, stratum = np.unique(context, return_inverse=True)
+    counts = np.zeros((len(contexts), texts.size))
+    np.add.at(counts, (stratum, token), 1)
+    due = texts.p[contexts]
+    total = counts.sum(1, keepdims=True)
+    spread = np.sqrt(np.maximum(total * due * (1 - due), 0.25))
+    at, worst = np.unravel_index(np.abs((counts - total * due) / spread).argmax(), counts.shape)
+    prompt, prefix = texts.prefixes[int(contexts[at])]
+    draws, expected = int(total[at, 0]), float(due[at, worst])
+    observed = float(counts[at, worst] / draws)
+
+    behind = " and ".join(f"[{' '.join(map(str, part))}]" for part in (prompt, prefix) if part)
+    amount = f"instead of {expected:.1%}" if expected else "and is ruled out"
+    amount = f"{observed:.1%} of {draws} draws{' ' if expected else ', '}{amount}"
+    where = f"new token {len(prefix) + 1}: behind prompt {behind}"
     return SamplingFinding(
         test=test,
-        sentence=f"{in_row}new token {place + 1}: behind {behind}, token {worst.token} is {amount}",
-        log_evidence=float(score),
+        sentence=f"{'' if row is None else f'row {row}, '}{where}, token {worst} is {amount}",
+        log_evidence=score,
         row=row,
-        place=place,
+        place=len(prefix),
         prompt=prompt,
         prefix=prefix,
-        token=worst.token,
-        expected=worst.expected,
-        observed=worst.observed,
-        draws=worst.draws,
-    )
-
-
-class PrefixedToken:
-    """A token behind a prefix, and how far its share is off."""
-
-    def __init__(self, context: int, token: int, expected: float, observed: float, draws: int):
-        self.context = context
-        self.token = token
-        self.expected = expected
-        self.observed = observed
-        self.draws = draws
-
-
-def worst_cell(p: Array, context: Array, token: Array) -> PrefixedToken:
-    """Return the cell whose count is off by most standard deviations."""
-    counts = pd.crosstab(context, token).reindex(columns=range(p.shape[1]), fill_value=0)
-    seen = counts.to_numpy()
-    due = p[counts.index.to_numpy()]
-    total = seen.sum(1, keepdims=True)
-    spread = np.sqrt(np.maximum(total * due * (1 - due), 0.25))
-    at, worst = np.unravel_index(np.abs((seen - total * due) / spread).argmax(), seen.shape)
-    draws = int(total[at, 0])
-    return PrefixedToken(
-        context=int(counts.index[at]),
         token=int(worst),
-        expected=float(due[at, worst]),
-        observed=float(seen[at, worst] / draws),
+        expected=expected,
+        observed=observed,
         draws=draws,
     )
-
-
-def tokens_of(tokens: tuple[int, ...]) -> str:
-    return " ".join(map(str, tokens))
-
-
-def _listed(tokens: tuple[int, ...]) -> str:
-    return f"[{tokens_of(tokens)}]"

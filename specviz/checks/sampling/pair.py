@@ -1,7 +1,4 @@
-"""A pair of models that is small enough to know all that it may write.
-
-Contract: random Llamas over a few tokens. Not known here: what they are used for.
-"""
+"""A pair of models that is small enough to know all that it may write."""
 
 import copy
 
@@ -16,8 +13,6 @@ MOST_TOKENS = 64
 # Half precision has steps of 0.5 there, so that rounded logits show in what is drawn.
 LOGITS_AROUND = 80.0
 HIDDEN = 16
-LAYERS = 2  # one layer's K/V would be the same for a token in any text
-DIFFERENCE = 0.5  # of the draft from the target
 
 
 def tiny_pair(vocabulary_size: int = 6, seed: int = 0) -> Pair:
@@ -42,7 +37,7 @@ def tiny_pair(vocabulary_size: int = 6, seed: int = 0) -> Pair:
     with torch.no_grad():
         for mine, theirs in zip(draft.parameters(), other.parameters(), strict=True):
             if mine.ndim > 1:
-                mine += DIFFERENCE * theirs
+                mine += 0.5 * theirs
     return Pair(target, draft)
 
 
@@ -51,7 +46,7 @@ def _random_model(vocabulary_size: int) -> LlamaForCausalLM:
         vocab_size=vocabulary_size,
         hidden_size=HIDDEN,
         intermediate_size=HIDDEN,
-        num_hidden_layers=LAYERS,
+        num_hidden_layers=2,  # one layer's K/V would be the same for a token in any text
         num_attention_heads=2,
         num_key_value_heads=1,
         head_dim=8,

@@ -1,19 +1,56 @@
-"""What an audit of a sampling decoder found, first line first.
+"""What an audit of a sampling decoder found, first line first."""
 
-Contract: the report prints as text and as HTML, and its tables are data frames. Not known here:
-models, and how anything was found.
-"""
-
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from html import escape
 
 import pandas as pd
 
-from specviz.checks.sampling.findings import SamplingFinding
 from specviz.util.text import harmless
 
 _SHOWN = 8  # findings in print
+
+
+@dataclass(frozen=True)
+class SamplingFinding:
+    """One test whose evidence exceeds what chance allows.
+
+    Attributes:
+        test: its name.
+        sentence: what was found, where and by how much.
+        log_evidence: the natural logarithm of the evidence, after the correction for all tests.
+        row: the row of the batch; None for several.
+        place: the new token, from 0; None for several.
+        prompt, prefix: the prompt and the new tokens before; None for several.
+        token: what was drawn too often or too rarely; None if the test is of no single token.
+        expected, observed: its chance and its share.
+        draws: how many draws the share is of.
+    """
+
+    test: str
+    sentence: str
+    log_evidence: float
+    row: int | None = None
+    place: int | None = None
+    prompt: tuple[int, ...] | None = None
+    prefix: tuple[int, ...] | None = None
+    token: int | None = None
+    expected: float = math.nan
+    observed: float = math.nan
+    draws: int = 0
+
+    @property
+    def odds(self) -> str:
+        """The chance that a right decoder gives as much evidence, at most, in words.
+
+        It is "0" where p rules out what was drawn.
+        """
+        if math.isinf(self.log_evidence):
+            return "0"
+        if self.log_evidence <= math.log(10):
+            return f"{min(math.exp(-self.log_evidence), 1.0):.2g}"
+        return f"1 in 10^{int(self.log_evidence / math.log(10))}"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -46,16 +83,15 @@ class SamplingReport:
     @property
     def first(self) -> SamplingFinding | None:
         """The finding of the verdict: the earliest new token that is wrong, if one is named."""
-        if not self.findings:
-            return None
-        apart = [each for each in self.findings if each.test in ("runs", "rows")]
-        if apart:
-            return apart[0]
-        named = [each for each in self.findings if each.token is not None]
-        if named:
-            return min(named, key=lambda each: (each.place, -each.log_evidence))
-        of_texts = [each for each in self.findings if each.test == "lean"]
-        return (of_texts or list(self.findings))[0]
+
+        def rank(finding: SamplingFinding) -> tuple[int, int]:
+            if finding.test in ("runs", "rows"):
+                return 0, 0
+            if finding.token is not None:
+                return 1, finding.place or 0
+            return (2 if finding.test == "lean" else 3), 0
+
+        return min(self.findings, key=rank, default=None)
 
     @property
     def verdict(self) -> str:
@@ -68,9 +104,9 @@ class SamplingReport:
                 f"variation distance of {distance:.3f} or more would have been found"
             )
         odds = f"a right decoder gives this with a chance of {_at_most(first.odds)}"
-        if first.test in ("drafts", "selection"):
-            return f"wrong: {first.sentence}; {odds}, though {self.texts} texts do not show it"
-        return f"wrong: {first.sentence}; {odds}"
+        hidden = first.test in ("drafts", "selection")
+        unseen = f", though {self.texts} texts do not show it" if hidden else ""
+        return f"wrong: {first.sentence}; {odds}{unseen}"
 
     def frame(self) -> pd.DataFrame:
         """Return a table of the findings, with the attributes of `SamplingFinding` and the odds."""
@@ -80,9 +116,7 @@ class SamplingReport:
         )
 
     def __str__(self) -> str:
-        lines = [self.verdict]
-        lines += [f"cause: {cause}" for cause in self.causes]
-        lines += list(self.facts)
+        lines = [self.verdict, *self._explanation]
         rest = [each for each in self.findings if each is not self.first]
         if rest:
             lines += ["", "also:"]
@@ -92,18 +126,20 @@ class SamplingReport:
         lines += ["", self.reach.to_string(float_format="{:.3f}".format)]
         return harmless("\n".join(lines))
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        lines = [*(f"cause: {cause}" for cause in self.causes), *self.facts]
-        items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+        items = "".join(f"<li>{escape(line)}</li>" for line in self._explanation)
         parts = [f"<p><b>{escape(self.verdict)}</b></p>", f"<ul>{items}</ul>" if items else ""]
         if self.findings:
             shown = self.frame()[["test", "sentence", "odds", "draws"]]
             parts.append(shown.to_html(index=False))
         parts.append(self.reach.to_html(float_format="{:.3f}".format))
         return "".join(parts)
+
+    @property
+    def _explanation(self) -> list[str]:
+        return [*(f"cause: {cause}" for cause in self.causes), *self.facts]
 
 
 def _at_most(odds: str) -> str:

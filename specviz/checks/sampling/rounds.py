@@ -1,14 +1,11 @@
 """What a decoder drafted and judged, taken from the forwards that were seen.
 
-Contract: forwards, prompts and outputs of one run go in; drafts, judgements and the tokens behind
-them come out, each with the logits that the decoder itself computed. Not known here: how tokens
-are drawn.
+Each draft and each token behind drafts has the logits that the decoder itself computed.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-
-import numpy as np
+from typing import NamedTuple
 
 from specviz.checks.watch.capture import CapturedForward
 from specviz.checks.watch.drafts import DraftFollower
@@ -16,84 +13,44 @@ from specviz.checks.watch.follow import TargetFollower
 from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, common
 from specviz.record.schema import Array
 
-UNSEEN = -1
 MOST_LOST = 0.25  # of texts: of more, what is left may differ from the rest
 
 
-@dataclass(frozen=True)
-class DraftQuery:
-    """A query of the draft model behind which a draft may have been drawn.
-
-    Attributes:
-        run, row: where.
-        depth: of the draft in its round, from 1.
-        prefix: the tokens before it.
-        logits: (V,), of the draft model.
-        token: the draft; UNSEEN if neither model read one.
-        is_verified: whether the target read it.
-    """
+class DraftQuery(NamedTuple):
+    """A query of the draft model behind which a draft may have been drawn."""
 
     run: int
-    row: int
-    depth: int
-    prefix: tuple[int, ...]
-    logits: Array
-    token: int
-    is_verified: bool
+    depth: int  # of the draft in its round, from 1
+    prefix: tuple[int, ...]  # the tokens before it
+    logits: Array  # (V,)
+    token: int | None  # the draft; None if neither model read one
+    is_verified: bool  # whether the target read it
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A draft that the target judged, since all before it were accepted.
+class TargetQuery(NamedTuple):
+    """A query of the target that was asked for a token, since all drafts before were accepted."""
 
-    Attributes:
-        draft: the draft.
-        target_logits: (V,), of the query that judges it.
-        accepted: whether it was.
-    """
-
-    draft: DraftQuery
-    target_logits: Array
-    accepted: bool
-
-
-@dataclass(frozen=True)
-class Behind:
-    """The token that follows the accepted drafts of a round.
-
-    Attributes:
-        draft: the draft that was rejected; None if all were accepted.
-        before, target_logits, after: (V,), of the target's queries at the place before, at the
-            token's own, and at the next one; None where there is none.
-        token: what was emitted.
-    """
-
-    draft: DraftQuery | None
-    before: Array | None
-    target_logits: Array
-    after: Array | None
-    token: int
+    draft: int | None  # the one that it judges; None behind all drafts
+    depth: int  # of the draft in its round, from 1
+    draft_logits: Array | None  # (V,), of the draft model
+    is_accepted: bool
+    token: int  # what was emitted
+    logits: Array  # (V,)
+    before: Array | None  # (V,), one place before; None where there is none
+    after: Array | None  # one place behind
 
 
 @dataclass
 class Seen:
-    """What was seen of all runs.
+    """What was seen of all runs."""
 
-    Attributes:
-        size: V; logits beyond it are padding of an embedding, and are cut.
-        texts: how many there were.
-        lost: in how many of them it is not certain where each round began. They are left out.
-        full, bonus: how many rounds gained all drafts and no more, and one more.
-    """
-
-    size: int
+    size: int  # V; logits beyond it are padding of an embedding, and are cut
     drafted: list[DraftQuery] = field(default_factory=list)
-    judged: list[Judged] = field(default_factory=list)
-    behind: list[Behind] = field(default_factory=list)
+    judged: list[TargetQuery] = field(default_factory=list)
     texts: int = 0
-    lost: int = 0
-    full: int = 0
-    bonus: int = 0
+    lost: int = 0  # of these, where it is not certain where each round began; they are left out
+    full: int = 0  # rounds that gained all drafts and no more
+    bonus: int = 0  # rounds that gained one more
 
     def read(
         self,
@@ -114,20 +71,15 @@ class Seen:
                 draft.read(forward)
         for row, request in enumerate(target.requests):
             parts = [part for part in draft.parts if part.request == row]
-            settle(request, parts)
+            rounds = settled(request, parts)
             self.texts += 1
-            if not is_followed(request, parts):
+            if not rounds:
                 self.lost += 1
-                continue
-            since = -1
-            for found in request.rounds:
+            for found, mine in rounds:
                 verified = replace(found, drafts=_without_filling(found))
-                self._count(request, verified)
-                queries = _queries(parts, since, verified, run, row, request, self.size)
-                self.drafted += queries
-                by_depth = {query.depth: query for query in queries}
-                self._judge(request, verified, by_depth)
-                since = verified.part.number
+                drafted = _drafted(mine, verified, run, request, self.size)
+                self.drafted += drafted
+                self._judge(request, verified, drafted)
 
     def why_unknown(self) -> str:
         """Return why drafts and judgements are not known, in a sentence; "" if they are."""
@@ -139,120 +91,103 @@ class Seen:
             return ""
         return f"{why}, so nothing is said of how drafts are drawn and judged."
 
-    def _count(self, request: WatchedRequest, verified: WatchedRound) -> None:
-        """Count a round that kept all its drafts, as far as the budget shows it."""
-        count = len(verified.drafts)
-        if count and verified.matched == count:
-            self.bonus += verified.gained > count
-            is_cut = verified.pending + count == len(request.tokens) - 1
-            self.full += verified.gained == count and not is_cut
-
     def _judge(
-        self, request: WatchedRequest, verified: WatchedRound, queries: dict[int, DraftQuery]
+        self, request: WatchedRequest, verified: WatchedRound, drafted: Sequence[DraftQuery]
     ) -> None:
         """Add what became of the drafts of a round, as far as the budget shows it.
 
         Draft j was accepted if the round gained more than j tokens. If the budget ends the text
         with that very token, the text does not show it.
         """
-        room = len(request.tokens) - 1 - verified.pending
-        count = len(verified.drafts)
-        for step in range(min(count, room)):
-            query, logits = queries.get(step + 1), self._target(verified, step)
-            if query is None or logits is None:
+        pending, count = verified.pending, len(verified.drafts)
+        emitted = request.tokens[pending + 1 :]
+        if not count:
+            return
+        if verified.matched == count:
+            self.bonus += verified.gained > count
+            self.full += verified.gained == count and len(emitted) > count
+        indices = range(pending, pending + count + 1)
+        logits = [_logits(verified.part, index, self.size) for index in indices]
+        for step, token in enumerate(emitted[: count + 1]):
+            is_bonus = step == count
+            is_known = step < len(drafted) and step + 1 < len(emitted)
+            here = logits[step]
+            if here is None or not (is_bonus or is_known):
                 return
-            token = request.tokens[verified.pending + 1 + step]
-            if step + 1 == room:
+            query = TargetQuery(
+                draft=None if is_bonus else drafted[step].token,
+                depth=step + 1,
+                draft_logits=None if is_bonus else drafted[step].logits,
+                is_accepted=not is_bonus and verified.gained > step + 1,
+                token=token,
+                logits=here,
+                before=logits[step - 1] if step else None,
+                after=None if is_bonus else logits[step + 1],
+            )
+            self.judged.append(query)
+            if not query.is_accepted:
                 return
-            accepted = verified.gained > step + 1
-            self.judged.append(Judged(query, logits, accepted))
-            if not accepted:
-                self._behind(verified, step, query, logits, token)
-                return
-        logits = self._target(verified, count)
-        if count and room > count and logits is not None:
-            token = request.tokens[verified.pending + 1 + count]
-            self._behind(verified, count, None, logits, token)
-
-    def _behind(
-        self, verified: WatchedRound, step: int, draft: DraftQuery | None, logits: Array, token: int
-    ) -> None:
-        before = self._target(verified, step - 1) if step else None
-        after = self._target(verified, step + 1) if step < len(verified.drafts) else None
-        self.behind.append(Behind(draft, before, logits, after, token))
-
-    def _target(self, verified: WatchedRound, step: int) -> Array | None:
-        """Return the logits (V,) of the target behind the pending token and `step` drafts."""
-        return _logits(verified.part, verified.pending + step, self.size)
 
 
-def settle(request: WatchedRequest, parts: Sequence[Part]) -> None:
-    """Let each round of a request begin where its first draft was chosen.
+def settled(
+    request: WatchedRequest, parts: Sequence[Part]
+) -> list[tuple[WatchedRound, list[Part]]]:
+    """Return the rounds of a request, each with what the draft model read for it, of `parts`.
 
-    A draft that a wrong decoder rejects and draws again looks as if it had been accepted. But the
-    draft model chooses the first draft of a round behind the last token of the text.
-
-    Args:
-        request: what the target read.
-        parts: what the draft model read of it.
+    A round begins where its first draft was chosen. A draft that a wrong decoder rejects and draws
+    again looks as if it had been accepted. But the draft model chooses the first draft behind the
+    last token of the text. There are no rounds where it is not certain which tokens were drafts.
     """
     kept = [*request.rounds, *request.dropped]
-    known = {verified.part.number: verified for verified in kept}
+    known = {verified.part.number: verified.pending for verified in kept}
     read = {part.number: part for part in (*(each.part for each in kept), *request.idle)}
-    rounds: list[WatchedRound] = []
+    last = len(request.tokens) - 1
+    found: list[tuple[WatchedRound, list[Part]]] = []
     since = -1
     for number in sorted(read):
-        part, ends = read[number], _ends(parts, since, number)
-        pending = min((end for end in ends if end >= len(request.prompt) - 1), default=-1)
-        if not part.index <= pending < part.index + len(part.columns):
-            pending = known[number].pending if number in known else len(request.tokens)
-        if pending < len(request.tokens) - 1:
-            rounds.append(WatchedRound(part, pending, part.tokens[pending - part.index + 1 :]))
-        since = number
-    ends = [*(each.pending for each in rounds[1:]), len(request.tokens) - 1][: len(rounds)]
-    for verified, following in zip(rounds, ends, strict=True):
-        verified.gained = following - verified.pending
+        part = read[number]
+        mine = [each for each in parts if since < each.number < number]
+        ends = [end for end in map(_end, mine) if end >= len(request.prompt) - 1]
+        pending = min(ends, default=-1)
+        if not part.index <= pending <= _end(part):
+            pending = known.get(number, last)
+        if pending < last:
+            drafts = part.tokens[pending - part.index + 1 :]
+            found.append((WatchedRound(part, pending, drafts), mine))
+            since = number
+    following = [*(verified.pending for verified, _ in found[1:]), last]
+    for (verified, _), end in zip(found, following, strict=False):
+        verified.gained = end - verified.pending
         verified.matched = common(verified.drafts, request.tokens[verified.pending + 1 :])
-    request.rounds, request.dropped = rounds, []
-
-
-def is_followed(request: WatchedRequest, parts: Sequence[Part]) -> bool:
-    """Return whether it is certain which tokens were drafts in each round of a request.
-
-    Args:
-        request: what the target read, with rounds that were settled.
-        parts: what the draft model read of it.
-    """
-    if not request.rounds:
-        return False
-    since = -1
-    for verified in request.rounds:
-        number, pending = verified.part.number, verified.pending
-        ends = set(_ends(parts, since, number))
-        if since < 0:  # the first of them may read the prompt alone
-            ends = {end for end in ends if end >= pending}
-        is_alone = verified.part.index == pending or not verified.drafts or since < 0
-        is_chain = ends == set(range(pending, pending + len(ends)))
-        is_possible = 1 <= verified.gained <= len(verified.drafts) + 1
-        if not (is_possible and is_chain and (ends or is_alone)):
-            return False
-        for part in (verified.part, *_between(parts, since, number)):
-            due = request.tokens[part.index : pending + 1]
-            if part.tokens[: len(due)] != due[: len(part.tokens)]:
-                return False
-        since = number
+    is_certain = all(_is_certain(*each, request, is_first=i == 0) for i, each in enumerate(found))
     # Rows that have finished may be read on.
-    last = len(request.tokens) - 1
-    return all(part.index + len(part.columns) > last for part in parts if part.number > since)
+    is_read = all(_end(part) >= last for part in parts if part.number > since)
+    return found if is_certain and is_read else []
 
 
-def _between(parts: Sequence[Part], since: int, number: int) -> list[Part]:
-    return [part for part in parts if since < part.number < number]
+def _is_certain(
+    verified: WatchedRound, mine: Sequence[Part], request: WatchedRequest, is_first: bool
+) -> bool:
+    """Return whether it is certain which tokens were drafts in a round."""
+    pending = verified.pending
+    ends = set(map(_end, mine))
+    if is_first:  # the draft model may read the prompt alone
+        ends = {end for end in ends if end >= pending}
+    is_alone = verified.part.index == pending or not verified.drafts or is_first
+    is_chain = ends == set(range(pending, pending + len(ends)))
+    is_possible = 1 <= verified.gained <= len(verified.drafts) + 1
+    if not (is_possible and is_chain and (ends or is_alone)):
+        return False
+    for part in (verified.part, *mine):
+        due = request.tokens[part.index : pending + 1]
+        if part.tokens[: len(due)] != due[: len(part.tokens)]:
+            return False
+    return True
 
 
-def _ends(parts: Sequence[Part], since: int, number: int) -> list[int]:
-    """Return the index of the last token of each part between two forwards."""
-    return [part.index + len(part.columns) - 1 for part in _between(parts, since, number)]
+def _end(part: Part) -> int:
+    """Return the index of the last token of a part."""
+    return part.index + len(part.columns) - 1
 
 
 def _without_filling(verified: WatchedRound) -> list[int]:
@@ -272,34 +207,25 @@ def _without_filling(verified: WatchedRound) -> list[int]:
 def _logits(part: Part, index: int, size: int) -> Array | None:
     """Return the logits (V,) of the query that reads a token, given its index."""
     logits = part.seen.forward.logits
-    place = index - part.index
-    if logits is None or not 0 <= place < len(part.columns):
+    if logits is None or not part.index <= index < part.index + len(part.columns):
         return None
     left_out = part.seen.tokens.shape[1] - logits.shape[1]
-    column = part.columns[place] - left_out
+    column = part.column(index) - left_out
     if column < 0:
         return None
     found: Array = logits[part.row, column, :size].float().cpu().numpy()
     return found
 
 
-def _queries(
-    parts: Sequence[Part],
-    since: int,
-    verified: WatchedRound,
-    run: int,
-    row: int,
-    request: WatchedRequest,
-    size: int,
+def _drafted(
+    parts: Sequence[Part], verified: WatchedRound, run: int, request: WatchedRequest, size: int
 ) -> list[DraftQuery]:
-    """Return the draft model's queries of one round, by the index that they draw."""
-    mine = _between(parts, since, verified.part.number)
+    """Return the draft model's queries of one round, in order: of `parts`, which it read for it."""
     pending = verified.pending
     logits: dict[int, Array] = {}
     tokens = dict(enumerate(verified.drafts, start=pending + 1))
-    for part in mine:
-        for place, token in enumerate(part.tokens):
-            index = part.index + place
+    for part in parts:
+        for index, token in enumerate(part.tokens, start=part.index):
             # A beam search reads several continuations, of which one is verified.
             if index > pending and tokens.setdefault(index, token) != token:
                 break
@@ -307,26 +233,19 @@ def _queries(
             if index >= pending and found is not None:
                 logits[index] = found
     queries = []
-    for depth in range(1, len(logits) + 1):
-        index = pending + depth
-        if index - 1 not in logits:
-            break
-        known = [tokens[place] for place in range(pending + 1, index) if place in tokens]
-        if len(known) < depth - 1:
-            break
+    prefix = list(request.tokens[: pending + 1])
+    while len(prefix) - 1 in logits:
+        index = len(prefix)
         query = DraftQuery(
             run=run,
-            row=row,
-            depth=depth,
-            prefix=(*request.tokens[: pending + 1], *known),
+            depth=index - pending,
+            prefix=tuple(prefix),
             logits=logits[index - 1],
-            token=tokens.get(index, UNSEEN),
-            is_verified=depth <= len(verified.drafts),
+            token=tokens.get(index),
+            is_verified=index - pending <= len(verified.drafts),
         )
         queries.append(query)
+        if query.token is None:
+            break
+        prefix.append(query.token)
     return queries
-
-
-def stacked(logits: Sequence[Array]) -> Array:
-    """Return (N, V) of N logits."""
-    return np.stack(logits) if logits else np.zeros((0, 1), np.float32)
