@@ -77,8 +77,7 @@ class DraftFollower:
                 continue
             places = [i for i, column in enumerate(part.columns) if column in used[part.place]]
             ahead = self.ahead(part.request, part.number)
-            every = range(len(part.columns))
-            wrong = {i: found for i in every if (found := inputs.at(part, i, ahead))}
+            wrong = inputs.of(part, ahead)
             first = next((wrong[i] for i in places if i in wrong), None)
             if wrong and not places:
                 part.request = -1

@@ -98,6 +98,34 @@ class Inputs:
                     waiting.append((number, row, columns.index(column)))
         return found
 
+    def of(self, part: Part, text: Sequence[int]) -> dict[int, Difference]:
+        """Return what is wrong with the inputs of a part, by the place of the query."""
+        if self._is_sound(part, text):
+            return {}
+        found = {i: self.at(part, i, text) for i in range(len(part.columns))}
+        return {i: difference for i, difference in found.items() if difference is not None}
+
+    def _is_sound(self, part: Part, text: Sequence[int]) -> bool:
+        """Return whether all inputs of a part are right, which is cheap to see of all at once."""
+        seen, row = part.seen, part.row
+        own = seen.slots[row, part.columns]
+        visible = seen.seen[row, part.columns]  # (m, T)
+        if not own.size:
+            return True
+        if (own < 0).any() or (visible[:, own] != np.tri(own.size, dtype=bool)).any():
+            return False
+        visible[:, own] = False
+        entries = seen.held[row, visible[0]]
+        if (visible != visible[0]).any() or not self._right(entries, part.request, text).all():
+            return False
+        past = self._index[entries]
+        due = text[part.index : part.index + own.size]
+        if sorted(past.tolist()) != list(range(part.index)) or part.tokens[: len(due)] != due:
+            return False
+        positions = np.append(self._position[entries], seen.positions[row, part.columns])
+        shifts = positions - np.append(past, part.index + np.arange(own.size))
+        return bool((shifts == shifts[0]).all())
+
     def at(self, part: Part, place: int, text: Sequence[int]) -> Difference | None:
         """Return what is wrong with the input of one query; None if nothing is."""
         seen, row = part.seen, part.row
@@ -118,7 +146,7 @@ class Inputs:
                 verb = "sees" if sees else "does not see"
                 cause = f"token {index} {verb} slot {own[j]}, which holds token {part.index + j}"
                 return Difference("mask", cause, part.number, index)
-        token = part.tokens[place]
+        token = int(seen.tokens[row, part.columns[place]])
         if index < len(text) and token != text[index]:
             cause = f"token {index} of the row is {text[index]}, and {token} was fed in its place"
             return Difference("lengths", cause, part.number, index)

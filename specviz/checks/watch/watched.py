@@ -44,6 +44,7 @@ from specviz.record.trace import Trace
 from specviz.util.validate import is_list, require_bool, require_int, require_ints
 
 FLOOR = 1e-5  # of a difference of log-probabilities that is real, in float32
+LEAST_TEXTS = 4  # in which noise is measured, or one batch
 LEAST_ULPS = 4  # one unit in the last place of a logit from 4 to 8, in any dtype
 CHOSEN = ("acceptance", "bonus", "budget")  # rules of which tokens a text has
 
@@ -303,6 +304,7 @@ class Watched:
         step = max(len(each.drafts) + 1 for each in verified)
         # Noise grows with the length, so the longest rows show most of it.
         longest = sorted((each.tokens for each in requests), key=len, reverse=True)
+        longest = longest[: max(rows, LEAST_TEXTS)]
         texts = [(tokens[:1], tokens[1:]) for tokens in longest if len(tokens) > 1]
         shapes = [(rows, step), (rows, len(longest[0]))]  # of verifications and of prompts
         model = _Scored(self.target, self.target.device, _vocabulary_size(self.target))
