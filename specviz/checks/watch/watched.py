@@ -45,7 +45,8 @@ from specviz.util.validate import is_list, require_bool, require_int, require_in
 
 FLOOR = 1e-5  # of a difference of log-probabilities that is real, in float32
 LEAST_TEXTS = 4  # in which noise is measured, or one batch
-LEAST_ULPS = 4  # one unit in the last place of a logit from 4 to 8, in any dtype
+SAMPLED = 2  # how much larger the noise of all queries may be than that of a sample
+LEAST_ULPS = 2  # one unit in the last place of a logit from 2 to 4, in any dtype
 CHOSEN = ("acceptance", "bonus", "budget")  # rules of which tokens a text has
 
 
@@ -312,7 +313,8 @@ class Watched:
         # A few short texts may show no noise at all.
         noise = max(noise, LEAST_ULPS * torch.finfo(self.target.dtype).eps)
         dtype = str(self.target.dtype).removeprefix("torch.")
-        return max(largest_gap(noise, CEILINGS[dtype]), FLOOR)
+        # All queries of all rows are compared, and noise is measured in a few of them.
+        return max(SAMPLED * largest_gap(noise, CEILINGS[dtype]), FLOOR)
 
     def _trace(
         self, follower: TargetFollower, drafts: DraftFollower, eos: Sequence[int]
