@@ -43,6 +43,7 @@ class Caches:
         self._read_again = read_again
         self._held: dict[str, dict[Place, int]] = {"target": {}, "draft": {}}
         self._tenants: dict[tuple[str, int], int] = {}  # {(model, row): request}
+        self._rows: dict[tuple[str, int], int] = {}  # {(model, request): row}
         self._slots: dict[tuple[str, int], set[int]] = {}  # by model and request
 
     def put(self, model: str, place: Place, mark: int) -> None:
@@ -70,6 +71,8 @@ class Caches:
             # All were found at once, so each reads what was there before any of them.
             found = [*([] for _ in found[1:]), [move for moves in found for move in moves]]
         moved = [self._noted(seen.forward.model, moves) for moves in found]
+        for part in (part for group in groups for part in group):
+            self._rows[seen.forward.model, part.request] = rows[part.row]
         moved[-1] = [*parked, *moved[-1]]
         return moved
 
@@ -89,7 +92,7 @@ class Caches:
             before = self._tenants.get((model, row), part.request)
             self._tenants[model, row] = part.request
             if before not in here and self._last[model, before] > part.number:
-                own = self._batch + before
+                own = self._rows[model, before] = self._batch + before
                 # It is looked for in its own row from here on, and not where another one is.
                 kept += [
                     ((row, slot), (own, slot), held.pop((row, slot)))
@@ -118,11 +121,13 @@ class Caches:
             for from_row, from_slot in sources[marks[slot]]
         )
 
+        home = self._rows.get((seen.forward.model, part.request), row)
+
         def likely(slot: int) -> Place | None:
-            """Return where a slot's K/V lay, by where most of the row's lay."""
+            """Return where a slot's K/V lay: in the request's own row, and where most of it lay."""
             return min(
                 sources[marks[slot]],
-                key=lambda each: (-votes[each[0], each[1] - slot], each[0] != row, each),
+                key=lambda each: (each[0] != home, -votes[each[0], each[1] - slot], each),
                 default=self._nowhere if seen.held[part.row, slot] < 0 else None,
             )
 

@@ -135,10 +135,7 @@ class _Builder:
                 accepted=[verified.accepted for verified in decided],
                 emitted=[self._emitted(verified) for verified in decided],
                 finished=[verified.is_last for verified in decided],
-                discarded=[
-                    0 if each.is_last else max(each.matched + 1 - each.gained, 0)
-                    for each in decided
-                ],
+                discarded=[self._discarded(verified) for verified in decided],
                 choices=known if is_known else None,
             )
         )
@@ -146,6 +143,12 @@ class _Builder:
     def _emitted(self, verified: WatchedRound) -> list[int]:
         first = verified.pending + 1
         return self._requests[verified.part.request].tokens[first : first + verified.gained]
+
+    def _discarded(self, verified: WatchedRound) -> int:
+        """Return how many right tokens were thrown away; what lies behind the text is none."""
+        left = len(self._requests[verified.part.request].tokens) - 1 - verified.pending
+        right = min(verified.matched + 1, left)
+        return 0 if verified.is_last else max(right - verified.gained, 0)
 
     def _row(self, part: Part) -> int:
         """Return the row of the record's cache that a part uses."""
