@@ -2,6 +2,7 @@
 
 import functools
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,9 +88,12 @@ def test_a_wrong_bonus_is_found_where_it_stands() -> None:
     right = generate_one_by_one()
     wrong = [i for i, tokens in enumerate(candidate.tokens) if tokens != right[i]]
     assert wrong
-    found = sv.audit(reference(), candidate, make_pair("llama"))
+    recorded = sv.audit(reference(), candidate, make_pair("llama"))
+    begins = f"wrong: the run's record violates the invariant 'bonus' in {len(wrong)} of 10 texts"
+    assert recorded.verdict.startswith(begins)
+    found = sv.audit(reference(), replace(candidate, trace=None), make_pair("llama"))
     assert not found.passed
-    assert found.unexplained == wrong
+    assert found.unexplained == recorded.unexplained == wrong
     entry = found.frame().loc[wrong[0]]
     at = entry["first_divergence"]
     ours, theirs = candidate.tokens[wrong[0]], right[wrong[0]]

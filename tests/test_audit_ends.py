@@ -10,18 +10,18 @@ from test_audit import a_tie
 from tokenizers.processors import TemplateProcessing
 
 import specviz as sv
+from specviz.checks.audit.audit import PROCESSED
 from specviz.checks.audit.ends import (
     BEFORE_BUDGET,
     BEHIND_BUDGET,
     BEHIND_EOS,
     EMPTY,
-    OPEN_END,
     Endings,
 )
 from specviz.checks.audit.output import from_record
 from specviz.checks.audit.pairing import NO_TEMPLATE, REASONING, pair_up
 from specviz.checks.audit.reading import OutputSet
-from specviz.checks.audit.verdicts import DOUBTED, PROCESSED, doubt
+from specviz.checks.equivalence import DOUBTED, OPEN_END, Evidence, judge_all
 
 END, OTHER_END, PAD = 9, 5, 0  # two EOS of the target, and what fills up rows
 LONG, ENDED = generate_one_by_one()[0], generate_one_by_one()[1]  # 24 tokens; 3, the last is EOS
@@ -222,9 +222,9 @@ def test_a_prompt_that_shows_its_bos_is_read_with_one(embedded: sv.Pair) -> None
 
 
 def test_a_near_tie_beside_a_fault_proves_nothing() -> None:
-    verdicts = [("near tie", ""), ("equal", ""), ("unexplained", BEHIND_EOS)]
-    assert doubt(verdicts) == [("unknown", DOUBTED), *verdicts[1:]]
-    assert doubt(verdicts[:2]) == verdicts[:2]
+    known = [Evidence(gap=0.0), None, Evidence(fault=BEHIND_EOS)]
+    assert judge_all(known, 0.1, 0.5)[0] == ("unknown", DOUBTED)
+    assert judge_all(known[:2], 0.1, 0.5)[0] == ("near tie", "")
 
 
 def behind_a_tie(text: Any, **ours: Any) -> sv.Audit:

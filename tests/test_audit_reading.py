@@ -95,11 +95,9 @@ def test_runs_bring_prompts_scores_and_shapes() -> None:
     ends = {"eos": "stop", "budget": "length"}
     assert [each.finish_reason for each in of_result.outputs] == [ends[s] for s in result.status]
     first = of_result.outputs[0]
-    assert first.logprobs is not None
     assert first.candidates is not None
     # Greedy: what was written is the best candidate.
     assert [place[0][0] for place in first.candidates] == result.tokens[0]
-    assert list(first.logprobs) == [place[0][1] for place in first.candidates]
     of_trace = read_outputs("reference", result.trace)
     for name in ("token_ids", "budget", "finish_reason"):
         read = [[getattr(each, name) for each in of.outputs] for of in (of_trace, of_result)]

@@ -11,23 +11,25 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from specviz.checks.audit.duo import PARTED, Duo
-from specviz.checks.audit.ends import OPEN_END, Endings
+from specviz.checks.audit.duo import EQUAL, PARTED, Duo
+from specviz.checks.audit.ends import Endings
 from specviz.checks.audit.notes import notes_on
 from specviz.checks.audit.pairing import pair_up, with_prompts
 from specviz.checks.audit.reading import OutputSet, read_outputs
-from specviz.checks.audit.report import Audit
-from specviz.checks.audit.returned import noise_between, weigh
+from specviz.checks.audit.report import UNEXPLAINED, Audit
 from specviz.checks.audit.statistics import against_control
 from specviz.checks.audit.tables import make_prompts, make_totals
-from specviz.checks.audit.verdicts import LOOSEST, PROCESSED, UNEXPLAINED, Finding, doubt, judge
-from specviz.checks.equivalence import CEILINGS, NEAR_TIE, UNKNOWN, largest_gap
+from specviz.checks.equivalence import CEILINGS, LOOSEST, Evidence, judge_all, largest_gap
+from specviz.checks.equivalence import UNEXPLAINED as BEYOND_NOISE
+from specviz.checks.evidence import force, noise_of, weigh
 from specviz.util.validate import require_choice, require_int, short
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from specviz.checks.audit.target import Target
+
+PROCESSED = "the target's generation_config asks for processed scores, which are not computed here"
 
 
 def audit(
@@ -170,30 +172,25 @@ def _report(
     shapes: Sequence[tuple[int, int]],
     conditions: dict[str, Any],
 ) -> Audit:
-    dtype = conditions["dtype"] if conditions["dtype"] in CEILINGS else LOOSEST
-    control_noise = math.nan if controls is None else noise_between(controls)
+    ceiling = CEILINGS.get(conditions["dtype"], CEILINGS[LOOSEST])
+    control_noise = math.nan if controls is None else noise_of(controls)
     if scorer is None:
-        noise = noise_between(duos) if math.isnan(control_noise) else control_noise
-        findings = {i: weigh(duo) for i, duo in enumerate(duos) if duo.is_parted}
+        noise = noise_of(duos) if math.isnan(control_noise) else control_noise
     else:
-        findings, noise = _force(scorer, duos, sides, shapes)
+        noise = _noise_of_target(scorer, duos, sides, shapes)
         noise = noise if math.isnan(control_noise) else max(noise, control_noise)
-    verdicts = []
+    measured = {}
     for i, duo in enumerate(duos):
-        found = judge(findings[i], noise, dtype) if i in findings else (duo.how, "")
-        if duo.fault:
-            found = UNEXPLAINED, duo.fault
-        elif duo.unjudged:
-            found = UNKNOWN, duo.unjudged
-        elif found[0] == NEAR_TIE and (duo.is_open or (scorer is None and duo.our_ends)):
-            found = UNKNOWN, OPEN_END
-        verdicts.append(found)
-    verdicts = doubt(verdicts)
-    reader = None if scorer is None else scorer.tokenizer
-    limit = largest_gap(noise, CEILINGS[dtype])
+        if duo.is_parted:
+            measured[i] = weigh(duo) if scorer is None else force(scorer, duo)
+    known = [_known(duo, measured.get(i), scorer is not None) for i, duo in enumerate(duos)]
+    verdicts = []
+    for duo, (cause, reason) in zip(duos, judge_all(known, noise, ceiling), strict=True):
+        verdicts.append((UNEXPLAINED if cause == BEYOND_NOISE else cause or duo.how, reason))
+    limit = largest_gap(noise, ceiling)
     notes = notes_on(
         duos,
-        findings,
+        measured,
         limit,
         has_target=scorer is not None,
         has_control_noise=not math.isnan(control_noise),
@@ -203,25 +200,48 @@ def _report(
     against = None
     if controls is not None:
         against = against_control(_parted(duos), _parted(controls))
-    prompts = make_prompts(duos, findings, verdicts, controls, reader)
+    reader = None if scorer is None else scorer.tokenizer
+    prompts = make_prompts(duos, known, verdicts, controls, reader)
     totals = make_totals([verdict for verdict, _ in verdicts])
     return Audit(prompts, totals, against, noise, limit, conditions, notes)
+
+
+def _known(duo: Duo, measured: Evidence | None, has_target: bool) -> Evidence | None:
+    """Return what is known of a difference, the ends of both texts included."""
+    if measured is None:
+        if not duo.fault and not duo.unjudged:
+            return None
+        violated = "" if duo.at is None else duo.candidate.violated_at(duo.at)
+        return Evidence(fault=duo.fault, unjudged=duo.unjudged, violated=violated)
+    # Without a target it is not known whether an EOS may follow.
+    return replace(measured, is_open=duo.is_open or (not has_target and bool(duo.our_ends)))
 
 
 def _parted(duos: Sequence[Duo]) -> list[bool]:
     return [duo.how == PARTED or bool(duo.fault) for duo in duos]
 
 
-def _force(
+def _noise_of_target(
     scorer: "Target",
     duos: Sequence[Duo],
     sides: Mapping[str, OutputSet],
     shapes: Sequence[tuple[int, int]],
-) -> tuple[dict[int, Finding], float]:
-    """Return what the target says of each divergence, and the noise, NaN without divergences."""
-    from specviz.checks.audit.forcing import check_target, force, noise_of_target
+) -> float:
+    """Return the noise in the references of diverging texts and, if those are few, in equal texts.
+
+    NaN without divergences.
+    """
+    from specviz.checks.audit.target import check_target
+    from specviz.checks.noise import measure_noise
 
     check_target(scorer, duos, list(sides.values()))
-    findings = {i: force(scorer, duo) for i, duo in enumerate(duos) if duo.is_parted}
-    noise = noise_of_target(scorer, duos, shapes) if findings else math.nan
-    return findings, noise
+    parted = [duo for duo in duos if duo.is_parted]
+    equal = [duo for duo in duos if duo.how == EQUAL and duo.has_ids]
+    texts = []
+    for duo in (*parted, *equal):
+        text = [token for token in duo.theirs or duo.ours if isinstance(token, int)]
+        limit = scorer.max_positions
+        fits = limit is None or len(duo.prompt_ids or ()) + len(text) <= limit
+        if duo.prompt_ids and text and fits:
+            texts.append((duo.prompt_ids, text))
+    return measure_noise(scorer, texts, shapes, diverging=len(parted)) if parted else math.nan

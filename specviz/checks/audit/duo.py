@@ -6,7 +6,8 @@ Contract: plain values. Not known here: how they were compared, and models.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specviz.checks.audit.output import Output, Token
+from specviz.checks.audit.output import Output
+from specviz.checks.scores import Token
 
 EQUAL, PARTED, SHORTER, LONGER = "equal", "parted", "shorter", "longer"
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from specviz.checks.audit.duo import EQUAL, PARTED, SHORTER, Duo
 from specviz.checks.audit.output import Output
+from specviz.checks.equivalence import OPEN_END
 
 BEHIND_EOS = "tokens behind EOS"
 BEHIND_BUDGET = "tokens behind the budget"
 BEFORE_BUDGET = "an end before the budget and without EOS"
-OPEN_END = "neither a stated budget nor an EOS explains where a text ends"
 EMPTY = "both texts are empty"
 
 # How a text ended: with an EOS that it shows, with one that it does not show, at its budget, before
@@ -89,7 +89,7 @@ def _judge_parted(duo: Duo, endings: Endings) -> Duo:
         return replace(duo, fault=BEFORE_BUDGET)
     if end == HIDDEN and duo.has_ids:
         return replace(duo, our_ends=endings.ids, is_open=not endings.ids)
-    return replace(duo, is_open=end in (HIDDEN, OPEN))
+    return replace(duo, is_open=end in (HIDDEN, OPEN) and not duo.candidate.is_cut)
 
 
 def _judge_shorter(

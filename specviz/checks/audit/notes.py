@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from specviz.checks.audit.duo import EQUAL, LONGER, SHORTER, Duo
 from specviz.checks.audit.output import Output
-from specviz.checks.audit.verdicts import LOOSEST, Finding
-from specviz.checks.equivalence import CEILINGS, largest_gap
+from specviz.checks.equivalence import CEILINGS, LOOSEST, Evidence, largest_gap
 
 
 def notes_on(
     duos: Sequence[Duo],
-    findings: Mapping[int, Finding],
+    known: Mapping[int, Evidence],
     limit: float,
     *,
     has_target: bool,
@@ -26,7 +25,7 @@ def notes_on(
 
     Args:
         duos: all prompts.
-        findings: of the diverging prompts, by number.
+        known: of the diverging prompts that were measured, by number.
         limit: the largest gap that noise explains.
         has_target: whether a target scored them.
         has_control_noise: whether the noise is that of the reference against a control.
@@ -39,8 +38,8 @@ def notes_on(
     if not any(duo.is_parted for duo in duos):
         return tuple(found)
     if has_target:
-        found += _on_reference(findings, limit)
-        found += _on_dtype(findings, limit, dtype)
+        found += _on_reference(known, limit)
+        found += _on_dtype(known, limit, dtype)
     else:
         found += _without_target(duos, has_control_noise, dtype is not None)
     return tuple(found)
@@ -86,20 +85,20 @@ def _has_prompt(output: Output) -> bool:
     return output.prompt is not None or output.prompt_ids is not None
 
 
-def _on_reference(findings: Mapping[int, Finding], limit: float) -> Iterator[str]:
-    off = {i: each for i, each in findings.items() if each.below > limit}
+def _on_reference(known: Mapping[int, Evidence], limit: float) -> Iterator[str]:
+    off = {i: each for i, each in known.items() if each.below > limit}
     if off:
         i = min(off)
         yield (
-            f"The reference itself is not what the target writes in {len(off)} of {len(findings)} "
+            f"The reference itself is not what the target writes in {len(off)} of {len(known)} "
             f"diverging texts (prompt {i}, token {off[i].below_at}: {off[i].below:.3g} below the "
             "best). It was sampled, or made with another model, prompt template or dtype, or is "
             "wrong; compare the columns reference_gap and candidate_gap."
         )
 
 
-def _on_dtype(findings: Mapping[int, Finding], limit: float, dtype: str | None) -> Iterator[str]:
-    gaps = [each.gap for each in findings.values() if each.gap > limit]
+def _on_dtype(known: Mapping[int, Evidence], limit: float, dtype: str | None) -> Iterator[str]:
+    gaps = [each.gap for each in known.values() if each.gap > limit]
     if (
         dtype in ("float32", "float64")
         and gaps

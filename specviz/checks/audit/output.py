@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from specviz.checks.scores import Place, Token
 from specviz.util.validate import is_count, is_int, is_list, is_real, short
 
-Token = int | str  # an id, or the text of a token where no id is known
 Candidates = tuple[tuple[Token, float], ...]  # tokens with their log-probabilities, best first
 
 # What engines call the budget of new tokens, the name of the JSONL form first.
@@ -48,6 +48,9 @@ class Output:
             The marks between them are missing then.
         is_chat: whether the prompt was put into a chat template, by a server for instance.
         key: what its file calls the prompt, such as "custom_id request-1 0"; "" if nothing.
+        is_recorded: whether a record of specviz brought the candidates.
+        violated: the first invariant that this record violates, "" if none.
+        sound: how many tokens were emitted before that; None if all.
     """
 
     where: str
@@ -64,11 +67,30 @@ class Output:
     has_reasoning: bool = False
     is_chat: bool = False
     key: str = ""
+    is_recorded: bool = False
+    violated: str = ""
+    sound: int | None = None
 
     @property
     def tokens(self) -> Sequence[Token] | None:
         """The new tokens that the log-probabilities belong to."""
         return self.pieces if self.token_ids is None else self.token_ids
+
+    def place(self, m: int) -> Place:
+        """Return the known log-probabilities at one place, with the written token's among them."""
+        known = dict(self.candidates[m]) if self.candidates is not None else {}
+        if self.logprobs is not None and self.tokens is not None:
+            known.setdefault(self.tokens[m], self.logprobs[m])
+        return {token: value for token, value in known.items() if not math.isnan(value)}
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the text did not end by itself, but because its run did."""
+        return self.finish_reason in ("interrupted", "elsewhere")
+
+    def violated_at(self, at: int) -> str:
+        """Return the rule that its record had violated when it emitted a token, "" if none."""
+        return "" if self.sound is None or at < self.sound else self.violated
 
     def with_prompt(self, prompt: object, name: str) -> "Output":
         """Return the output with this prompt, text, token ids or messages, if it names none."""

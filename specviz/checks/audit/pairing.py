@@ -11,9 +11,10 @@ from typing import Any
 
 from specviz.checks.audit.duo import EQUAL, LONGER, PARTED, SHORTER, Duo
 from specviz.checks.audit.ends import Endings, judge_ends
-from specviz.checks.audit.output import Output, Token
+from specviz.checks.audit.output import Output
 from specviz.checks.audit.reading import OutputSet
 from specviz.checks.equivalence import divergence
+from specviz.checks.scores import Token
 from specviz.util.validate import require_list, short
 
 NO_TEMPLATE = "the target's tokenizer has no chat template that reads the messages"

@@ -12,10 +12,10 @@ import pandas as pd
 
 from specviz.checks.audit.duo import EQUAL, LONGER, SHORTER
 from specviz.checks.audit.statistics import Control
-from specviz.checks.audit.verdicts import UNEXPLAINED
 from specviz.checks.equivalence import NEAR_TIE, UNKNOWN
 from specviz.util.text import harmless
 
+UNEXPLAINED = "unexplained"  # the word of an audit for "not explained by noise"
 VERDICTS = (EQUAL, SHORTER, LONGER, NEAR_TIE, UNEXPLAINED, UNKNOWN)
 TEXTS = ("prompt_text", "before", "reference_text", "candidate_text")
 _MAX_SHOWN = 20  # prompts in the printed report

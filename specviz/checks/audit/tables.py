@@ -4,17 +4,16 @@ Contract: what was compared and found goes in, frames come out. Texts are kept a
 has to escape them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from specviz.checks.audit.duo import PARTED, Duo
-from specviz.checks.audit.output import Token
-from specviz.checks.audit.report import VERDICTS
+from specviz.checks.audit.report import UNEXPLAINED, VERDICTS
 from specviz.checks.audit.statistics import share_of
-from specviz.checks.audit.verdicts import UNEXPLAINED, Finding
-from specviz.checks.equivalence import NEAR_TIE, UNKNOWN
+from specviz.checks.equivalence import NEAR_TIE, UNKNOWN, Evidence
+from specviz.checks.scores import Token
 
 EXPLAINED = "divergences that a tie explains"
 _AROUND = 16  # tokens of a text that are shown before and after a divergence
@@ -36,7 +35,7 @@ def make_totals(verdicts: Sequence[str]) -> pd.DataFrame:
 
 def make_prompts(
     duos: Sequence[Duo],
-    findings: Mapping[int, Finding],
+    known: Sequence[Evidence | None],
     verdicts: Sequence[tuple[str, str]],
     controls: Sequence[Duo] | None,
     tokenizer: Any,
@@ -46,8 +45,8 @@ def make_prompts(
     verdicts: with the reason of each, "" if there is none.
     """
     entries = []
-    for i, (duo, (verdict, reason)) in enumerate(zip(duos, verdicts, strict=True)):
-        entry = {"verdict": verdict, "reason": reason} | _entry(duo, findings.get(i, Finding()))
+    for i, (duo, found, (verdict, reason)) in enumerate(zip(duos, known, verdicts, strict=True)):
+        entry = {"verdict": verdict, "reason": reason} | _entry(duo, found or Evidence())
         if controls is not None:
             entry["control_diverges"] = controls[i].how == PARTED
         entries.append(entry | _texts(duo, tokenizer))
@@ -55,7 +54,7 @@ def make_prompts(
     return pd.DataFrame(entries).astype(integers).rename_axis("prompt")
 
 
-def _entry(duo: Duo, found: Finding) -> dict[str, Any]:
+def _entry(duo: Duo, found: Evidence) -> dict[str, Any]:
     at = duo.at
     return {
         "unit": duo.unit,

@@ -1,0 +1,153 @@
+"""What is known of a divergence: from the log-probabilities that came with the texts, or from a
+target that reads both texts as they stand (teacher forcing).
+
+Contract: two sides go in, `Evidence` comes out. The reference's own numbers decide; what the
+candidate says of itself can speak against a tie, but never for one. Not known here: verdicts.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from specviz.checks.audit.duo import Duo
+from specviz.checks.audit.output import Output
+from specviz.checks.equivalence import OTHER_CHOICE, RETURNED, TARGET, Evidence
+from specviz.checks.scores import Place, TextScores, changes, distance, noise_between, places_of
+from specviz.record.schema import Array
+
+if TYPE_CHECKING:
+    from specviz.checks.noise import Scoring
+
+
+def weigh(duo: Duo) -> Evidence:
+    """Return what both sides' own log-probabilities say of one divergence."""
+    at = duo.at
+    assert at is not None
+    if not duo.is_counted or at >= min(len(duo.ours), len(duo.theirs)):
+        return _of_record(duo, Evidence())
+    tokens = duo.ours[at], duo.theirs[at]
+    candidate, reference = duo.candidate, duo.reference
+    own, other = (distance(_sound(side, at), tokens) for side in (candidate, reference))
+    if own is None and other is None:
+        return _of_record(duo, Evidence())
+    later = []
+    for m in range(at + 1, len(candidate.tokens or ())):
+        place = _sound(candidate, m)
+        if duo.ours[m] in place:
+            later.append((max(place.values()) - place[duo.ours[m]], m))
+    later_gap, later_at = max(later, default=(math.nan, None))
+    deviation = math.nan
+    if candidate.is_recorded:
+        deviation = _deviation(candidate, [_sound(reference, m) for m in range(at + 1)])
+    elif own is not None and other is not None:
+        # Both sides read the same prefix, so at a tie they say the same, whatever was chosen.
+        best = (max(side.place(at).values()) for side in (candidate, reference))
+        deviation = abs(next(best) - next(best))
+    found = Evidence(
+        gap=max(each[0] for each in (own, other) if each is not None),
+        deviation=deviation,
+        later_gap=later_gap,
+        is_bound=other is None or other[1],
+        candidate_gap=math.nan if own is None else own[0],
+        reference_gap=math.nan if other is None else other[0],
+        later_at=later_at,
+        measured_from=RETURNED,
+    )
+    return _of_record(duo, found)
+
+
+def force(target: "Scoring", duo: Duo, *, trusts_reference: bool = False) -> Evidence:
+    """Return what a target says of one divergence.
+
+    trusts_reference: its text is taken for the target's, and not read.
+    """
+    assert duo.at is not None
+    at = duo.at
+    below, scores = _read(target, duo, duo.ours, duo.our_ends)
+    candidate = duo.candidate
+    # What follows a violated invariant is located by it.
+    later = below[at + 1 : None if candidate.violated_at(at) else candidate.sound]
+    places = places_of(scores, at + 1)
+    found = Evidence(
+        gap=float(below[at]),
+        deviation=_deviation(candidate, places) if candidate.is_recorded else math.nan,
+        later_gap=float(later.max()) if later.size else math.nan,
+        candidate_gap=float(below[at]),
+        later_at=int(later.argmax()) + at + 1 if later.size else None,
+        measured_from=TARGET,
+        is_end=at == len(duo.ours),
+        is_retokenised=duo.is_retokenised,
+    )
+    if trusts_reference:
+        other = distance(places[at], [duo.theirs[at]])
+        assert other is not None
+        found = replace(found, gap=max(found.gap, other[0]), is_bound=other[1])
+    else:
+        theirs, _ = _read(target, duo, duo.theirs, duo.their_ends)
+        worst = int(theirs.argmax())
+        found = replace(
+            found,
+            gap=max(found.gap, float(theirs[at])),
+            reference_gap=float(theirs[at]),
+            before=float(theirs[:at].max(initial=0)),
+            below=float(theirs[worst]),
+            below_at=worst,
+            is_reference_end=at == len(duo.theirs),
+        )
+    return _of_record(duo, found)
+
+
+def noise_of(duos: Sequence[Duo]) -> float:
+    """Return the noise between both sides, from their own log-probabilities; NaN if unknown."""
+    texts = []
+    for duo in duos:
+        if duo.is_counted:
+            # Not where the texts part: a fault there would explain itself.
+            stop = len(duo.ours) if duo.at is None else duo.at
+            stop = min(stop, len(duo.ours), len(duo.theirs))
+            sides = (duo.reference, duo.candidate)
+            before, after = ([_sound(side, m) for m in range(stop)] for side in sides)
+            texts.append((before, after))
+    return noise_between(texts)
+
+
+def _of_record(duo: Duo, found: Evidence) -> Evidence:
+    """Return the evidence with what the candidate's record says, if there is one."""
+    candidate, at = duo.candidate, duo.at
+    if not candidate.is_recorded or at is None:
+        return found
+    place = candidate.place(at)
+    is_other = at < len(duo.ours) and place and max(place, key=lambda i: place[i]) != duo.ours[at]
+    fault = OTHER_CHOICE if is_other else found.fault
+    return replace(found, violated=candidate.violated_at(at), fault=fault)
+
+
+def _sound(side: Output, m: int) -> Place:
+    """Return what a side says of one place, nothing where its record was out of step."""
+    return {} if side.violated_at(m) else side.place(m)
+
+
+def _deviation(candidate: Output, places: Sequence[Place]) -> float:
+    """Return how far a candidate's recorded log-probabilities lie from these."""
+    pairs = ((place, candidate.place(m)) for m, place in enumerate(places))
+    found = [change for pair in pairs for change in changes(*pair, bounds=True)]
+    return max(found, default=math.nan)
+
+
+def _read(
+    target: "Scoring", duo: Duo, tokens: Sequence[object], ends: Sequence[int]
+) -> tuple[Array, TextScores]:
+    """Return how far each token of a text lies below the target's best one, (M,), and its scores.
+
+    ends: if there are some, the likeliest one stands behind the text.
+    """
+    # Imported here, so that records can be compared without torch.
+    from specviz.checks.noise import score_text
+
+    ids = [token for token in tokens if isinstance(token, int)]
+    found = []
+    for text in [[*ids, end] for end in ends] or [ids]:
+        scores = score_text(target, (duo.prompt_ids or (), text))
+        found.append((scores.logprobs[:, 0] - scores.chosen, scores))
+    return min(found, key=lambda each: float(each[0][-1]))
