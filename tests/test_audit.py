@@ -1,6 +1,7 @@
-"""`audit`: near ties and faults distinguished under teacher forcing, and without a target."""
+"""`audit`: near ties and faults under teacher forcing and without a target; its totals."""
 
 import functools
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from conftest import (
 )
 
 import specviz as sv
+from specviz.checks.audit.report import against_control, make_totals
 from specviz.checks.noise import score_text
 
 TIES = [[5, -0.7], [6, -0.7001], [7, -9.0]]
@@ -110,31 +112,40 @@ def test_a_wrong_bonus_is_found_where_it_stands() -> None:
     assert re.match(rf"{words} token {at}, with a gap of [0-9.]+; noise explains", found.verdict)
 
 
-def test_a_tie_in_bfloat16_is_explained() -> None:
-    _, _, at, text = a_tie()
+def test_a_tie_in_bfloat16_is_explained_but_not_what_follows() -> None:
+    prompt, _, at, text = a_tie()
     pair = make_pair("llama", torch.bfloat16)
     found = sv.audit(*sides(text), pair)
     entry = found.prompts.loc[0]
-    assert entry["verdict"] == "near tie"
-    assert entry["first_divergence"] == at
+    assert (entry["verdict"], entry["first_divergence"]) == ("near tie", at)
     assert entry["gap"] <= found.limit == pytest.approx(2.1 * found.noise, abs=1e-5)
     assert found.passed
     assert found.verdict.startswith("near ties only: 1 of 1 texts diverge, with a gap of ")
     assert found.totals.loc["divergences that a tie explains", "share"] == 1
-
-
-def test_a_fault_behind_a_tie_is_found() -> None:
-    _, _, at, text = a_tie()
-    pair = make_pair("llama", torch.bfloat16)
-    scores = score_text(pair, (a_tie()[0], text), leading=97)
-    worst = int(scores.ids[-1, -1])
+    # A fault behind the tie.
+    worst = int(score_text(pair, (prompt, text), leading=97).ids[-1, -1])
     found = sv.audit(*sides([*text[:-1], worst]), pair)
     entry = found.prompts.loc[0]
-    assert entry["verdict"] == "unexplained"
-    assert entry["first_divergence"] == at
+    assert (entry["verdict"], entry["first_divergence"]) == ("unexplained", at)
     assert entry["gap"] <= found.limit < entry["later_gap"]
     assert entry["later_token"] == len(text) - 1
     assert f"its token {len(text) - 1} lies" in found.verdict
+
+
+def test_compare_and_audit_agree() -> None:
+    """On near ties beside a fault, in bfloat16, with and without records and the pair."""
+    pair, how = make_pair("llama", torch.bfloat16), {"record": True, "max_new_tokens": 12}
+    theirs = generate(pair, make_prompts(), strategy="autoregressive", batch_size=1, **how)
+    broken = sv.strategy("eqspec", break_invariant="mask", rows=[1])
+    ours = generate(pair, make_prompts(), strategy=broken, batch_size=4, **how)
+    words = {"": "equal", "not explained by noise": "unexplained"}
+    for result in (ours, replace(ours, trace=None)):
+        for target in (None, pair):
+            causes = sv.compare(result, theirs, pair=target).prompts["cause"]
+            audited = sv.audit(theirs, result, target).prompts
+            assert audited["verdict"].tolist() == [words.get(each, each) for each in causes]
+            # A fault that no record locates leaves no near tie.
+            assert ("near tie" in set(causes)) == (result.trace is not None)
 
 
 @pytest.mark.slow
@@ -241,18 +252,6 @@ def test_the_control_gives_the_noise_without_a_target() -> None:
     assert not any("pass a control" in note for note in found.notes)
 
 
-@pytest.mark.slow
-def test_recorded_runs_are_judged_by_their_records() -> None:
-    alone = decoded("autoregressive", batch_size=1)
-    assert sv.audit(alone, decoded("inplace")).verdict == "right: all 10 texts are equal"
-    broken = decoded(sv.strategy("inplace", break_invariant="bonus", rows=[2], from_round=2))
-    found = sv.audit(alone, broken)
-    assert found.prompts.loc[found.unexplained, "measured_from"].unique() == ["log-probabilities"]
-    with_target = sv.audit(alone, broken, make_pair("llama"))
-    assert set(found.unexplained) <= set(with_target.unexplained)
-    assert found.unexplained
-
-
 def test_texts_alone_are_compared_by_letters() -> None:
     found = sv.audit(["abc", "abcd", "a\ufffd", "same"], ["abX", "ab", "aé", "same"])
     assert found.prompts["verdict"].tolist() == ["unknown", "unknown", "unknown", "equal"]
@@ -302,7 +301,7 @@ BAD = [
     (lambda: tiny([[98]], [[97]], prompts=[[1]]), "reference[0]: token_ids has the id 98"),
     (lambda: tiny([[1]], [[1]], prompts=[[99]]), "reference[0]: prompt_token_ids has the id 99"),
     (lambda: tiny([[1] * 300], [[2] * 300], prompts=[[1]]), "candidate[0] is 301 tokens long"),
-    (lambda: tiny(["a"], ["b"], prompts=[[1]]), "candidate[0] is text"),
+    (lambda: tiny(["a"], ["b"], prompts=[[1]]), "candidate[0] or its prompt is text"),
     (lambda: tiny([[1]], [[1]], dtype="float32"), "dtype='float32' is for"),
     (lambda: tiny([[1]], [[1]], tokenizer=object()), "tokenizer is given"),
     (lambda: sv.audit([[1]], [[1]], dtype="int8"), "dtype='int8'"),
@@ -327,3 +326,39 @@ def test_another_vocabulary_of_the_same_size_is_refused(embedded: sv.Pair) -> No
 def test_sampled_runs_are_refused() -> None:
     sampled = decoded("inplace", sampling=sv.SamplingParams(1.0), max_new_tokens=4)
     check_refusal(lambda: sv.audit(sampled, sampled), "reference was sampled")
+
+
+@pytest.mark.parametrize(("count", "total"), [(0, 16), (1, 16), (30, 32), (7, 7)])
+def test_the_interval_is_wilsons(count: int, total: int) -> None:
+    found = make_totals(["equal"] * count + ["unknown"] * (total - count)).loc["equal"]
+    z = 1.959963984540054  # of 95 %
+    p = count / total
+    middle = (p + z**2 / (2 * total)) / (1 + z**2 / total)
+    half = z / (1 + z**2 / total) * math.sqrt(p * (1 - p) / total + z**2 / (4 * total**2))
+    assert found["share"] == p
+    assert found["low"] == pytest.approx(middle - half, abs=1e-12)
+    assert found["high"] == pytest.approx(middle + half, abs=1e-12)
+
+
+def test_no_share_of_nothing() -> None:
+    totals = make_totals(["equal"])
+    assert totals.loc["divergences that a tie explains", ["share", "low", "high"]].isna().all()
+
+
+def test_only_prompts_where_the_two_differ_count() -> None:
+    both = [True] * 3 + [False] * 20
+    found = against_control([True] * 6 + both, [False] * 6 + both)
+    assert (found.candidate_only, found.control_only) == (6, 0)
+    assert found.p_value == pytest.approx(0.5**6)
+    assert found.is_more
+    assert (found.candidate, found.control) == (9, 3)
+    # One of seven the other way: 8 of 128 outcomes are as extreme.
+    found = against_control([True] * 6 + [False] + both, [False] * 6 + [True] + both)
+    assert found.p_value == pytest.approx(8 / 128)
+    assert not found.is_more
+
+
+def test_as_many_divergences_as_the_control_are_no_more() -> None:
+    same = [True, False, True]
+    assert against_control(same, same).p_value == 1
+    assert not against_control([False] * 9, [True] * 9).is_more

@@ -11,15 +11,17 @@ from tokenizers.processors import TemplateProcessing
 
 import specviz as sv
 from specviz.checks.audit.audit import PROCESSED
-from specviz.checks.audit.ends import (
+from specviz.checks.audit.duo import (
     BEFORE_BUDGET,
     BEHIND_BUDGET,
     BEHIND_EOS,
     EMPTY,
+    NO_TEMPLATE,
+    REASONING,
     Endings,
+    pair_up,
 )
 from specviz.checks.audit.output import from_record
-from specviz.checks.audit.pairing import NO_TEMPLATE, REASONING, pair_up
 from specviz.checks.audit.reading import OutputSet
 from specviz.checks.equivalence import DOUBTED, OPEN_END, Evidence, judge_all
 

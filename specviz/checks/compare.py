@@ -34,12 +34,7 @@ from specviz.util.validate import short
 if TYPE_CHECKING:
     from specviz.engine.models.pair import Pair
 
-_SAME_PROMPTS = "run both over the same list"
 _JUST_ENDS = "one text ends where the other goes on"
-_COLUMNS = [
-    "exact", "partial", "first_divergence", "result_token", "reference_token", "gap", "noise",
-    "deviation", "later_gap", "cause", "violated", "measured_from",
-]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -150,18 +145,29 @@ def compare(
     is_recorded = isinstance(result, Trace) or result.trace is not None
     entries = []
     for duo, known, cause in zip(judged.duos, judged.known, judged.causes, strict=True):
-        entry = _entry(duo, known or Evidence()) | {"cause": cause}
-        entry["noise"] = math.nan if known is None else judged.noise
-        entry["violated"] = pd.NA
-        if is_recorded:
-            output, at = duo.candidate, duo.at
-            entry["violated"] = output.violated if at is None else output.violated_at(at)
+        found, output, at = known or Evidence(), duo.candidate, duo.at
+        is_of_pair = found.measured_from == TARGET
+        violated = output.violated if at is None else output.violated_at(at)
+        entry = {
+            "exact": at is None,
+            "partial": partial_match(duo.ours, duo.theirs),
+            "first_divergence": at,
+            "result_token": duo.parting[0],
+            "reference_token": duo.parting[1],
+            "gap": found.gap,
+            "noise": math.nan if known is None else judged.noise,
+            "deviation": found.deviation,
+            "later_gap": found.later_gap if is_of_pair else math.nan,
+            "cause": cause,
+            "violated": violated if is_recorded else pd.NA,
+            "measured_from": "pair" if is_of_pair else found.measured_from and "records",
+        }
         entries.append(entry)
     integers = ("first_divergence", "result_token", "reference_token")
     prompts = pd.DataFrame(entries).astype(dict.fromkeys(integers, "Int64"))
-    summary = _summary(result.meta, reference.meta, prompts)
-    summary["first_violated"] = judged.first_violated if is_recorded else pd.NA
-    return Comparison(prompts.rename_axis("prompt")[_COLUMNS], summary)
+    first_violated = judged.first_violated if is_recorded else pd.NA
+    summary = _summary(result.meta, reference.meta, prompts, first_violated)
+    return Comparison(prompts.rename_axis("prompt"), summary)
 
 
 class Judged(NamedTuple):
@@ -206,10 +212,8 @@ def _duo(reference: Output, result: Output) -> Duo:
     how = EQUAL if at is None else PARTED
     shorter = result if at == len(ours) else reference
     just_ends = at == min(len(ours), len(theirs)) and not shorter.is_cut
-    return Duo(
-        reference, result, result.prompt_ids, ours, theirs, "token", False, how, at,
-        fault=_JUST_ENDS if just_ends else "",
-    )  # fmt: skip
+    fault = _JUST_ENDS if just_ends else ""
+    return Duo(reference, result, result.prompt_ids, ours, theirs, how, at, fault=fault)
 
 
 def _known(duo: Duo, pair: "Pair | None", is_greedy: bool) -> Evidence:
@@ -234,13 +238,16 @@ def _noise(pair: "Pair", duos: Sequence[Duo], ours: OutputSet, theirs: OutputSet
 def _check_same(result: Result | Trace, reference: Result | Trace) -> None:
     """Raise ValueError for the first thing that two comparable runs share and these do not."""
     ours, theirs = texts_of(result), texts_of(reference)
-    _require_same("the number of prompts", len(ours), len(theirs), _SAME_PROMPTS)
-    for i, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
-        _require_same(f"prompts[{i}]", list(mine[0]), list(other[0]), _SAME_PROMPTS)
-    for i, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
-        _require_same(f"max_new_tokens of prompt {i}", mine[2], other[2], "give both the same")
-    of_pair = ("target", "vocabulary_size", "eos_token_ids")
-    remedies = dict.fromkeys(of_pair, "run both with one pair")
+    same_list = "run both over the same list"
+    _require_same("the number of prompts", len(ours), len(theirs), same_list)
+    for i in range(len(ours)):
+        _require_same(f"prompts[{i}]", list(ours[i][0]), list(theirs[i][0]), same_list)
+    for i in range(len(ours)):
+        name = f"max_new_tokens of prompt {i}"
+        _require_same(name, ours[i][2], theirs[i][2], "give both the same")
+    remedies = dict.fromkeys(
+        ("target", "vocabulary_size", "eos_token_ids"), "run both with one pair"
+    )
     remedies["sampling"] = "run both with the same sampling"
     if result.meta["sampling"] is not None:
         remedies["seed"] = "run both with the same seed"
@@ -259,29 +266,8 @@ def _require_same(name: str, ours: object, theirs: object, remedy: str) -> None:
         )
 
 
-def _entry(duo: Duo, known: Evidence) -> dict[str, Any]:
-    """Return what one prompt's entry of `Comparison.prompts` says of the texts and the gap."""
-    at = duo.at
-    sides = {"result_token": duo.ours, "reference_token": duo.theirs}
-    tokens = {
-        name: pd.NA if at is None else next(iter(each[at : at + 1]), pd.NA)
-        for name, each in sides.items()
-    }
-    is_of_pair = known.measured_from == TARGET
-    return {
-        "exact": at is None,
-        "partial": partial_match(duo.ours, duo.theirs),
-        "first_divergence": pd.NA if at is None else at,
-        **tokens,
-        "gap": known.gap,
-        "deviation": known.deviation,
-        "later_gap": known.later_gap if is_of_pair else math.nan,
-        "measured_from": "pair" if is_of_pair else known.measured_from and "records",
-    }
-
-
 def _summary(
-    result: Mapping[str, Any], reference: Mapping[str, Any], prompts: pd.DataFrame
+    result: Mapping[str, Any], reference: Mapping[str, Any], prompts: pd.DataFrame, violated: object
 ) -> pd.DataFrame:
     counts = prompts["cause"].value_counts()
     near_ties, unexplained, unknown = (int(counts.get(cause, 0)) for cause in CAUSES)
@@ -299,7 +285,7 @@ def _summary(
         "unknown": unknown,
         "largest_gap": prompts["gap"].max(),
         "noise": prompts["noise"].max(),
-        "first_violated": pd.NA,
+        "first_violated": violated,
         "measured_from": prompts["measured_from"].max(),
     }
     return pd.DataFrame([entry])

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from tqdm.auto import tqdm
 
-from specviz.checks.audit.answers import join_chunks, read_choice
+from specviz.checks.audit.forms import read_choice
 from specviz.util.errors import ServerError
 from specviz.util.files import as_write_error, check_writable, make_folder, write
 from specviz.util.interrupt import interruptions_go_to
@@ -362,9 +362,6 @@ class Server:
         """Return the plain values of an answer, without what the client makes of them."""
         text = raw.http_response.text
         try:
-            if raw.http_response.headers.get("content-type", "").startswith("text/event-stream"):
-                parts = [line[5:] for line in text.split("\n") if line.startswith("data:")]
-                return join_chunks(json.loads(part) for part in parts if part.strip() != "[DONE]")
             return json.loads(text)
         except (AttributeError, TypeError, ValueError, RecursionError):
             raise ServerError(

@@ -11,14 +11,16 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from specviz.checks.audit.duo import EQUAL, PARTED, Duo
-from specviz.checks.audit.ends import Endings
+from specviz.checks.audit.duo import EQUAL, PARTED, Duo, Endings, pair_up, with_prompts
 from specviz.checks.audit.notes import notes_on
-from specviz.checks.audit.pairing import pair_up, with_prompts
 from specviz.checks.audit.reading import OutputSet, read_outputs
-from specviz.checks.audit.report import UNEXPLAINED, Audit
-from specviz.checks.audit.statistics import against_control
-from specviz.checks.audit.tables import make_prompts, make_totals
+from specviz.checks.audit.report import (
+    UNEXPLAINED,
+    Audit,
+    against_control,
+    make_prompts,
+    make_totals,
+)
 from specviz.checks.equivalence import CEILINGS, LOOSEST, Evidence, judge_all, largest_gap
 from specviz.checks.equivalence import UNEXPLAINED as BEYOND_NOISE
 from specviz.checks.evidence import force, noise_of, weigh
@@ -82,24 +84,33 @@ def audit(
     require_int("num_draft_tokens", num_draft_tokens, 0)
     if dtype is not None:
         require_choice("dtype", dtype, CEILINGS)
-    roles = {"reference": reference, "candidate": candidate, "control": control}
     sides = {}
-    for role, source in roles.items():
+    for role, source in (("reference", reference), ("candidate", candidate), ("control", control)):
         if role != "control" or source is not None:
             side = read_outputs(role, source)
             sides[role] = side if prompts is None else with_prompts(side, prompts)
     scorer = _target(target, tokenizer, device, dtype)
     reader = None if scorer is None else scorer.tokenizer
-    endings = _endings(scorer, sides)
+    endings = Endings(frozenset(eos for side in sides.values() for eos in side.eos_token_ids))
+    if scorer is not None:
+        endings = Endings(endings.eos | scorer.eos_token_ids, scorer.padding_ids)
     duos = pair_up(sides["reference"], sides["candidate"], reader, endings)
-    if scorer is not None and scorer.ignored is not None:
-        duos = _unprocessed(duos, sides)
     controls = None
     if control is not None:
         controls = pair_up(sides["reference"], sides["control"], reader, endings)
-    shapes = _shapes(sides["reference"], sides["candidate"], batch_size, num_draft_tokens)
-    conditions = _conditions(sides, scorer, dtype, shapes)
-    return _report(duos, controls, scorer, sides, shapes, conditions)
+    shapes = set()
+    # The reference drafts nothing unless it says so.
+    for role, drafts in (("reference", 0), ("candidate", num_draft_tokens)):
+        side = sides[role]
+        K = drafts if side.num_draft_tokens is None else side.num_draft_tokens
+        shapes.add((side.batch_size or batch_size, K + 1))
+    conditions = _conditions(sides, scorer, dtype, sorted(shapes))
+    if scorer is not None:
+        # Runs of specviz process no scores.
+        if scorer.ignored is not None and not all(side.is_run for side in sides.values()):
+            duos = [replace(duo, unjudged=PROCESSED) if duo.is_parted else duo for duo in duos]
+        scorer.check(duos, sides.values())
+    return _report(duos, controls, scorer, sorted(shapes), conditions)
 
 
 def _target(target: Any, tokenizer: Any, device: str | None, dtype: str | None) -> "Target | None":
@@ -113,77 +124,37 @@ def _target(target: Any, tokenizer: Any, device: str | None, dtype: str | None) 
     return None
 
 
-def _endings(scorer: "Target | None", sides: Mapping[str, OutputSet]) -> Endings:
-    eos = {token for side in sides.values() for token in side.eos_token_ids}
-    if scorer is None:
-        return Endings(frozenset(eos))
-    return Endings(scorer.eos_token_ids | eos, scorer.padding_ids)
-
-
-def _unprocessed(duos: Sequence[Duo], sides: Mapping[str, OutputSet]) -> list[Duo]:
-    """Return the pairs, none of which can be judged where scores were processed.
-
-    Runs of specviz process none.
-    """
-    if all(side.is_run for side in sides.values()):
-        return list(duos)
-    return [replace(duo, unjudged=PROCESSED) if duo.is_parted else duo for duo in duos]
-
-
-def _shapes(
-    reference: OutputSet, candidate: OutputSet, batch_size: int, num_draft_tokens: int
-) -> list[tuple[int, int]]:
-    """Return (rows, new tokens a forward) of both runs, where the reference drafts nothing unless
-    it says so.
-    """
-    shapes = set()
-    for side, K in ((reference, 0), (candidate, num_draft_tokens)):
-        drafts = K if side.num_draft_tokens is None else side.num_draft_tokens
-        shapes.add((side.batch_size or batch_size, drafts + 1))
-    return sorted(shapes)
-
-
-def _conditions(
-    sides: Mapping[str, OutputSet],
-    scorer: "Target | None",
-    dtype: str | None,
-    shapes: Sequence[tuple[int, int]],
-) -> dict[str, Any]:
-    conditions: dict[str, Any] = {role: side.name for role, side in sides.items()}
-    conditions["target"] = None if scorer is None else scorer.name
-    names = [side.dtype for side in sides.values() if side.dtype is not None]
-    conditions["dtype"] = dtype or max(names, key=lambda name: CEILINGS[name], default=None)
-    libraries = ["specviz"]
-    if scorer is not None:
-        conditions["dtype"] = scorer.dtype
-        conditions["device"] = str(scorer.device)
-        conditions["noise_shapes"] = [f"{rows} x {step}" for rows, step in shapes]
-        libraries += ["torch", "transformers"]
-    conditions["versions"] = {name: version(name) for name in libraries}
-    conditions["created"] = datetime.now(UTC).isoformat(timespec="seconds")
-    return conditions
-
-
 def _report(
     duos: Sequence[Duo],
     controls: Sequence[Duo] | None,
     scorer: "Target | None",
-    sides: Mapping[str, OutputSet],
     shapes: Sequence[tuple[int, int]],
     conditions: dict[str, Any],
 ) -> Audit:
-    ceiling = CEILINGS.get(conditions["dtype"], CEILINGS[LOOSEST])
-    control_noise = math.nan if controls is None else noise_of(controls)
-    if scorer is None:
-        noise = noise_of(duos) if math.isnan(control_noise) else control_noise
-    else:
-        noise = _noise_of_target(scorer, duos, sides, shapes)
-        noise = noise if math.isnan(control_noise) else max(noise, control_noise)
+    against, control_noise = None, math.nan
+    if controls is not None:
+        flags = (
+            [duo.how == PARTED or bool(duo.fault) for duo in each] for each in (duos, controls)
+        )
+        against = against_control(*flags)
+        control_noise = noise_of(controls)
+    noise = _noise(scorer, duos, shapes, control_noise)
     measured = {}
     for i, duo in enumerate(duos):
         if duo.is_parted:
             measured[i] = weigh(duo) if scorer is None else force(scorer, duo)
-    known = [_known(duo, measured.get(i), scorer is not None) for i, duo in enumerate(duos)]
+    known: list[Evidence | None] = []
+    for i, duo in enumerate(duos):
+        found = measured.get(i)
+        if found is not None:
+            # Without a target it is not known whether an EOS may follow.
+            is_open = duo.is_open or (scorer is None and bool(duo.our_ends))
+            found = replace(found, is_open=is_open)
+        elif duo.fault or duo.unjudged:
+            violated = "" if duo.at is None else duo.candidate.violated_at(duo.at)
+            found = Evidence(fault=duo.fault, unjudged=duo.unjudged, violated=violated)
+        known.append(found)
+    ceiling = CEILINGS.get(conditions["dtype"], CEILINGS[LOOSEST])
     verdicts = []
     for duo, (cause, reason) in zip(duos, judge_all(known, noise, ceiling), strict=True):
         verdicts.append((UNEXPLAINED if cause == BEYOND_NOISE else cause or duo.how, reason))
@@ -197,44 +168,47 @@ def _report(
         dtype=conditions["dtype"],
         ignored=None if scorer is None else scorer.ignored,
     )
-    against = None
-    if controls is not None:
-        against = against_control(_parted(duos), _parted(controls))
     reader = None if scorer is None else scorer.tokenizer
-    prompts = make_prompts(duos, known, verdicts, controls, reader)
+    table = make_prompts(duos, known, verdicts, controls, reader)
     totals = make_totals([verdict for verdict, _ in verdicts])
-    return Audit(prompts, totals, against, noise, limit, conditions, notes)
+    return Audit(table, totals, against, noise, limit, conditions, notes)
 
 
-def _known(duo: Duo, measured: Evidence | None, has_target: bool) -> Evidence | None:
-    """Return what is known of a difference, the ends of both texts included."""
-    if measured is None:
-        if not duo.fault and not duo.unjudged:
-            return None
-        violated = "" if duo.at is None else duo.candidate.violated_at(duo.at)
-        return Evidence(fault=duo.fault, unjudged=duo.unjudged, violated=violated)
-    # Without a target it is not known whether an EOS may follow.
-    return replace(measured, is_open=duo.is_open or (not has_target and bool(duo.our_ends)))
-
-
-def _parted(duos: Sequence[Duo]) -> list[bool]:
-    return [duo.how == PARTED or bool(duo.fault) for duo in duos]
-
-
-def _noise_of_target(
-    scorer: "Target",
-    duos: Sequence[Duo],
+def _conditions(
     sides: Mapping[str, OutputSet],
+    scorer: "Target | None",
+    dtype: str | None,
     shapes: Sequence[tuple[int, int]],
+) -> dict[str, Any]:
+    conditions: dict[str, Any] = {role: side.name for role, side in sides.items()}
+    conditions["target"] = None if scorer is None else scorer.name
+    libraries = ["specviz"]
+    if scorer is None:
+        names = [side.dtype for side in sides.values() if side.dtype is not None]
+        conditions["dtype"] = dtype or max(names, key=lambda name: CEILINGS[name], default=None)
+    else:
+        conditions |= {"dtype": scorer.dtype, "device": str(scorer.device)}
+        conditions["noise_shapes"] = [f"{rows} x {step}" for rows, step in shapes]
+        libraries += ["torch", "transformers"]
+    conditions["versions"] = {name: version(name) for name in libraries}
+    conditions["created"] = datetime.now(UTC).isoformat(timespec="seconds")
+    return conditions
+
+
+def _noise(
+    scorer: "Target | None",
+    duos: Sequence[Duo],
+    shapes: Sequence[tuple[int, int]],
+    control_noise: float,
 ) -> float:
-    """Return the noise in the references of diverging texts and, if those are few, in equal texts.
+    """Return the noise; a target's in the references of diverging texts and, if few, in equal ones.
 
     NaN without divergences.
     """
-    from specviz.checks.audit.target import check_target
+    if scorer is None:
+        return noise_of(duos) if math.isnan(control_noise) else control_noise
     from specviz.checks.noise import measure_noise
 
-    check_target(scorer, duos, list(sides.values()))
     parted = [duo for duo in duos if duo.is_parted]
     equal = [duo for duo in duos if duo.how == EQUAL and duo.has_ids]
     texts = []
@@ -244,4 +218,7 @@ def _noise_of_target(
         fits = limit is None or len(duo.prompt_ids or ()) + len(text) <= limit
         if duo.prompt_ids and text and fits:
             texts.append((duo.prompt_ids, text))
-    return measure_noise(scorer, texts, shapes, diverging=len(parted)) if parted else math.nan
+    if not parted:
+        return math.nan
+    noise = measure_noise(scorer, texts, shapes, diverging=len(parted))
+    return noise if math.isnan(control_noise) else max(noise, control_noise)

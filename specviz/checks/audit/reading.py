@@ -1,4 +1,4 @@
-"""Read a set of outputs: from a file, a list, or a run of specviz.
+"""Read a set of outputs: from a file, a list, or a run of specviz with its record.
 
 Contract: nothing is executed and nothing unpickled. Not known here: models, and the other side.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from specviz.checks.audit.forms import form_of
-from specviz.checks.audit.output import Output, from_record, plain_list, read_reason
+from specviz.checks.audit.output import Output, plain_list, read_reason
 from specviz.checks.check import check_invariants
 from specviz.checks.scores import places_of, recorded_scores
 from specviz.checks.violations import Violation
@@ -64,8 +64,6 @@ def read_outputs(role: str, source: Any) -> OutputSet:
         ValueError: an output cannot be read; the message names line or place.
         FileNotFoundError: there is no file at that path.
     """
-    if isinstance(source, str | os.PathLike):
-        return _read_file(role, source)
     if isinstance(source, Result | Trace):
         if source.meta["sampling"] is not None:
             raise ValueError(
@@ -73,13 +71,10 @@ def read_outputs(role: str, source: Any) -> OutputSet:
                 'with coupling="gumbel"'
             )
         return read_run(role, source)
-    if not is_list(source):
-        raise ValueError(f"{role} must be {KINDS}, got {short(source)}; pass one of them")
-    found = [(f"{role}[{i}]", each) for i, each in enumerate(source)]
-    return _read(role, role, found)
-
-
-def _read_file(role: str, source: str | os.PathLike[str]) -> OutputSet:
+    if not isinstance(source, str | os.PathLike):
+        if not is_list(source):
+            raise ValueError(f"{role} must be {KINDS}, got {short(source)}; pass one of them")
+        return _read(role, role, [(f"{role}[{i}]", each) for i, each in enumerate(source)])
     path = Path(source)
     if not is_file(path):
         raise FileNotFoundError(
@@ -95,17 +90,14 @@ def _read_file(role: str, source: str | os.PathLike[str]) -> OutputSet:
 def _read(role: str, name: str, values: Sequence[tuple[str, Any]]) -> OutputSet:
     """Return the outputs of these values, sorted by what their file calls the prompts, if it does.
 
-    Raises:
-        ValueError: there is none, one cannot be read, or two of one key have other texts.
+    Raises ValueError if there is none, one cannot be read, or two of one key have other texts.
     """
     parts = set()
-    outputs = []
+    outputs: list[Output] = []
     for where, value in values:
         value = plain_list(value)
         if isinstance(value, str | list | tuple):
-            key = "text" if isinstance(value, str) else "token_ids"
-            outputs.append(from_record(where, {key: value}))
-            continue
+            value = {"text" if isinstance(value, str) else "token_ids": value}
         if not isinstance(value, Mapping):
             raise ValueError(
                 f"{where} must be an output, an object with 'token_ids' or 'text', got "

@@ -4,7 +4,7 @@ Contract: it runs nothing. A model of any kind of attention will do, as its plai
 that an audit needs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from transformers import (
 )
 
 from specviz.checks.audit.duo import Duo
-from specviz.checks.audit.output import Output
 from specviz.checks.audit.reading import OutputSet
 from specviz.engine.models.compat import (
     check_causal,
@@ -95,6 +94,65 @@ class Target:
         path = Path(self.target.name_or_path)
         return path.name or type(self.target).__name__
 
+    def check(self, duos: Sequence[Duo], sides: Iterable[OutputSet]) -> None:
+        """Raise ValueError if it cannot score these outputs: other ids, no prompts, no room."""
+        size, limit = self.vocabulary_size, self.max_positions
+        for side in sides:
+            for output in side.outputs:
+                for key, ids in (
+                    ("prompt_token_ids", output.prompt_ids),
+                    ("token_ids", output.token_ids),
+                ):
+                    if max(ids or (0,)) >= size:
+                        raise ValueError(
+                            f"{output.where}: {key} has the id {max(ids or ())}, but target "
+                            f"{self.name} has a vocabulary of {size}; pass the target that wrote "
+                            "these outputs"
+                        )
+            self._check_text(side)
+        for duo in duos:
+            both = (duo.candidate, duo.reference)
+            is_text = duo.is_parted and not duo.has_ids
+            is_text |= not duo.prompt_ids and any(side.prompt is not None for side in both)
+            if is_text and self.tokenizer is None:
+                raise ValueError(
+                    f"{duo.candidate.where} or its prompt is text, but the target has no "
+                    "tokenizer; pass its folder, or tokenizer="
+                )
+            if not duo.prompt_ids and not any(side.messages for side in both):
+                raise ValueError(
+                    f"{duo.candidate.where} has no prompt, and the target cannot score a text "
+                    "without its prompt; pass prompts="
+                )
+            length = len(duo.prompt_ids or ()) + max(len(duo.ours), len(duo.theirs))
+            if limit is not None and duo.is_parted and length > limit:
+                raise ValueError(
+                    f"{duo.candidate.where} is {length} tokens long with its prompt, but target "
+                    f"{self.name} has {limit} positions; pass the target that wrote it"
+                )
+
+    def _check_text(self, side: OutputSet) -> None:
+        """Raise ValueError if the tokenizer reads the ids of no output as its text."""
+        if self.tokenizer is None:
+            return
+        differing = None
+        for output in side.outputs:
+            if not output.token_ids or not (output.text or "").strip():
+                continue
+            text = (output.text or "").strip().rstrip("\ufffd")
+            for skip in (True, False):
+                read = self.tokenizer.decode(output.token_ids, skip_special_tokens=skip)
+                # A stop string may have been cut off the text, and the first space of a text, too.
+                if read.strip().startswith(text):
+                    return
+            differing = differing or (output, read)
+        if differing is not None:
+            output, read = differing
+            raise ValueError(
+                f"{output.where}: target {self.name} reads its token_ids as {short(read)}, but its "
+                f"text is {short(output.text)}; pass the target that wrote these outputs"
+            )
+
 
 def find_target(
     target: Any,
@@ -145,69 +203,3 @@ def _refuse(**arguments: str | None) -> None:
                 f"{name}={value!r} is for a target that is loaded from a folder; leave it out for "
                 "a model in memory"
             )
-
-
-def check_target(target: Target, duos: Sequence[Duo], sides: Sequence[OutputSet]) -> None:
-    """Raise ValueError if the target cannot score these outputs: other ids, no prompts, no room."""
-    for side in sides:
-        for output in side.outputs:
-            _check_ids(target, output)
-        _check_text(target, side)
-    for duo in duos:
-        has_text = duo.reference.prompt is not None or duo.candidate.prompt is not None
-        if has_text and target.tokenizer is None and not duo.prompt_ids:
-            raise ValueError(
-                f"the prompt of {duo.candidate.where} is text, but the target has no tokenizer; "
-                "pass its folder, or tokenizer="
-            )
-        if not duo.prompt_ids and not duo.is_chat:
-            raise ValueError(
-                f"{duo.candidate.where} has no prompt, and the target cannot score a text without "
-                "its prompt; pass prompts="
-            )
-        if duo.is_parted and not duo.has_ids:
-            raise ValueError(
-                f"{duo.candidate.where} is text, but the target has no tokenizer; pass its folder, "
-                "or tokenizer="
-            )
-        length = len(duo.prompt_ids or ()) + max(len(duo.ours), len(duo.theirs))
-        limit = target.max_positions
-        if limit is not None and duo.is_parted and length > limit:
-            raise ValueError(
-                f"{duo.candidate.where} is {length} tokens long with its prompt, but target "
-                f"{target.name} has {limit} positions; pass the target that wrote it"
-            )
-
-
-def _check_ids(target: Target, output: Output) -> None:
-    size = target.vocabulary_size
-    for key, ids in (("prompt_token_ids", output.prompt_ids), ("token_ids", output.token_ids)):
-        largest = max(ids or (0,))
-        if largest >= size:
-            raise ValueError(
-                f"{output.where}: {key} has the id {largest}, but target {target.name} has a "
-                f"vocabulary of {size}; pass the target that wrote these outputs"
-            )
-
-
-def _check_text(target: Target, side: OutputSet) -> None:
-    """Raise ValueError if the target's tokenizer reads the ids of no output as its text."""
-    if target.tokenizer is None:
-        return
-    differing = None
-    for output in side.outputs:
-        if not output.token_ids or not (output.text or "").strip():
-            continue
-        text = (output.text or "").strip().rstrip("\ufffd")
-        for skip in (True, False):
-            read = target.tokenizer.decode(output.token_ids, skip_special_tokens=skip)
-            # A stop string may have been cut off the text, and the first space of a text, too.
-            if read.strip().startswith(text):
-                return
-        differing = differing or (output, read)
-    if differing is not None:
-        output, read = differing
-        raise ValueError(
-            f"{output.where}: target {target.name} reads its token_ids as {short(read)}, but its "
-            f"text is {short(output.text)}; pass the target that wrote these outputs"
-        )
