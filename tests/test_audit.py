@@ -253,8 +253,11 @@ def test_the_control_gives_the_noise_without_a_target() -> None:
 
 
 def test_texts_alone_are_compared_by_letters() -> None:
-    found = sv.audit(["abc", "abcd", "a\ufffd", "same"], ["abX", "ab", "aé", "same"])
-    assert found.prompts["verdict"].tolist() == ["unknown", "unknown", "unknown", "equal"]
+    # A budget may cut a letter of up to four bytes in two.
+    cut, longer = "same" + "\ufffd" * 3, "x" + "\ufffd" * 4
+    found = sv.audit(["abc", "abcd", "a\ufffd", "same", "x"], ["abX", "ab", "aé", cut, longer])
+    verdicts = ["unknown", "unknown", "unknown", "equal", "unknown"]
+    assert found.prompts["verdict"].tolist() == verdicts
     assert found.prompts["unit"].unique() == ["character"]
     assert found.verdict.endswith("prompt 1 at character 2); 1 more for other reasons")
     assert not found.passed
@@ -292,10 +295,18 @@ def tiny(reference: Any, candidate: Any, **how: Any) -> sv.Audit:
     return sv.audit(reference, candidate, make_pair("llama"), **how)
 
 
+def chat(content: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content}], "text": "a"}
+
+
 BAD = [
     (lambda: sv.audit([[1]], [[1], [2]]), "the number of outputs differs: 1 in reference, 2 in"),
     (lambda: sv.audit([[1]], [[1]], prompts=["a", "b"]), "prompts has 2 entries"),
     (lambda: sv.audit([output(5)], [{**output(5), "prompt": [2]}]), "the prompts of candidate[0]"),
+    (
+        lambda: sv.audit([chat("x")], [chat("z")]),
+        "the prompts of candidate[0] and reference[0] differ",
+    ),
     (lambda: sv.audit([[1]], ["a"]), "reference[0] has token ids only and candidate[0] text only"),
     (lambda: tiny([[1]], [[2]]), "candidate[0] has no prompt"),
     (lambda: tiny([[98]], [[97]], prompts=[[1]]), "reference[0]: token_ids has the id 98"),

@@ -115,6 +115,7 @@ BAD_LINES = [
     ('{"token_ids": "12"}', "token_ids must be a list"),
     ('{"tokens": [1]}', "tokens[0] must be a text"),
     ('{"text": 1}', "text must be a str"),
+    ('{"text": "a", "finish_reason": "abort"}', "is a request that failed"),
     ('{"token_ids": [1], "tokens": ["a", "b"]}', "tokens has 2 entries for 1 tokens"),
     ('{"text": "a", "messages": ["Hi"]}', "messages[0] must be an object", "'Hi'"),
     ('{"text": "a", "max_tokens": "9"}', "max_tokens must be an int", "'9'"),

@@ -1,7 +1,4 @@
-"""`compare`: how far two runs wrote the same, and the cause of every difference.
-
-Contract: takes results or records and returns tables. It runs models only if it is given a pair.
-"""
+"""`compare`: how far two runs wrote the same, and the cause of every difference."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,6 @@
 """What is known of a divergence: from the log-probabilities that came with the texts, or from a
-target that reads both texts as they stand (teacher forcing).
-
-Contract: two sides go in, `Evidence` comes out. The reference's own numbers decide; what the
-candidate says of itself can speak against a tie, but never for one. Not known here: verdicts.
+target that reads both texts as they stand (teacher forcing). What the candidate says of itself can
+speak against a tie, but never for one.
 """
 
 import math
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING
 from specviz.checks.audit.duo import Duo
 from specviz.checks.audit.output import Output
 from specviz.checks.equivalence import OTHER_CHOICE, RETURNED, TARGET, Evidence
-from specviz.checks.scores import Place, TextScores, changes, distance, noise_between, places_of
+from specviz.checks.scores import ENOUGH, Place, TextScores, changes, distance, places_of
 from specviz.record.schema import Array
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ def weigh(duo: Duo) -> Evidence:
     if own is None and other is None:
         return _of_record(duo, Evidence())
     later = []
-    for m in range(at + 1, len(candidate.tokens or ())):
+    for m in range(at + 1, len(duo.ours)):
         place = _sound(candidate, m)
         if duo.ours[m] in place:
             later.append((max(place.values()) - place[duo.ours[m]], m))
@@ -99,17 +97,19 @@ def force(target: "Scoring", duo: Duo, *, trusts_reference: bool = False) -> Evi
 
 
 def noise_of(duos: Sequence[Duo]) -> float:
-    """Return the noise between both sides, from their own log-probabilities; NaN if unknown."""
-    texts = []
+    """Return the largest change of a leading token's log-probability from one side to the other.
+
+    It is taken under equal prefixes, from what both sides say themselves. NaN if there are fewer
+    than ENOUGH changes.
+    """
+    found: list[float] = []
     for duo in duos:
         if duo.is_counted:
             # Not where the texts part: a fault there would explain itself.
             stop = len(duo.ours) if duo.at is None else duo.at
-            stop = min(stop, len(duo.ours), len(duo.theirs))
-            sides = (duo.reference, duo.candidate)
-            before, after = ([_sound(side, m) for m in range(stop)] for side in sides)
-            texts.append((before, after))
-    return noise_between(texts)
+            for m in range(min(stop, len(duo.ours), len(duo.theirs))):
+                found += changes(_sound(duo.reference, m), _sound(duo.candidate, m))
+    return max(found) if len(found) >= ENOUGH else math.nan
 
 
 def _of_record(duo: Duo, found: Evidence) -> Evidence:

@@ -1,8 +1,5 @@
-"""A target's scores of a text that is already written, and their noise.
-
-Contract: plain forwards of transformers over left-padded rows, with the cache that the model makes
-for itself. Nothing of the loop, its layouts and its slabs takes part, so that a mistake there
-cannot pass as noise. M tokens of a text are new; the prompt's are not counted.
+"""A target's scores of a text that is already written, and their noise, by plain forwards of
+transformers. Nothing of the decode loop takes part, so that a mistake there cannot pass as noise.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,5 @@
-"""A target's log-probabilities of a text's new tokens, how far they lie apart, and their noise.
-
-Contract: arrays, records and plain values. Not known here: models, and what a difference means.
+"""A target's log-probabilities of a text's new tokens: how far they lie apart, and how they change.
+No model is known here, nor what a difference means.
 """
 
 import math
@@ -106,17 +105,3 @@ def changes(before: Place, after: Place, *, bounds: bool = False) -> Iterator[fl
             yield abs(after[token] - before[token])
         elif after and token not in after and bounds:
             yield max(before[token] - min(after.values()), 0.0)
-
-
-def noise_between(texts: Sequence[tuple[Sequence[Place], Sequence[Place]]]) -> float:
-    """Return the largest change of a leading token's log-probability between two runs.
-
-    texts: the places of both under equal prefixes. NaN if there are fewer than ENOUGH changes.
-    """
-    found = [
-        change
-        for before, after in texts
-        for places in zip(before, after, strict=False)
-        for change in changes(*places)
-    ]
-    return max(found) if len(found) >= ENOUGH else math.nan

@@ -1,7 +1,5 @@
-"""`audit`: judge the outputs of anybody's decoder against a reference.
-
-Contract: reads two sets of outputs and returns a report. A model runs only if a target is given,
-and only where the texts part.
+"""`audit`: judge the outputs of anybody's decoder against a reference. A model runs only if a
+target is given, and only where the texts part.
 """
 
 import math

@@ -1,8 +1,5 @@
 """Both sides of an audit side by side, prompt by prompt: where they part, and what explains where
-they end.
-
-Contract: outputs and a tokenizer go in; tokens, texts and places come out. An EOS that a text does
-not show is a token like any other. Not known here: models, and why texts part.
+they end. An EOS that a text does not show is a token like any other.
 """
 
 import re

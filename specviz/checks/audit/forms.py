@@ -1,7 +1,5 @@
-"""The layouts in which other tools save outputs, as one table: how each is known, and read.
-
-Contract: one JSON object goes in, an `Output` for each text comes out. The fields are those that
-the tools' own sources write. Not known here: files, models.
+"""The layouts in which other tools save outputs, as one table: how each is known, and read. The
+fields are those that the tools' own sources write.
 """
 
 import json

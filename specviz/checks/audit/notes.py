@@ -1,7 +1,4 @@
-"""What an audit cannot tell, and what speaks against its reference, in sentences.
-
-Contract: what was compared goes in, sentences for the report come out.
-"""
+"""What an audit cannot tell, and what speaks against its reference, in sentences."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a decoder wrote after one prompt, in one form for all engines, and that form as JSON.
-
-Contract: values from files and foreign objects go in, checked `Output`s come out. `where` says in
-errors which one is wrong: "line 3 of a.jsonl" or "reference[2]". Not known here: files, models.
+`where` says in errors which output is wrong: "line 3 of a.jsonl" or "reference[2]".
 """
 
 import math

@@ -1,6 +1,5 @@
-"""Read a set of outputs: from a file, a list, or a run of specviz with its record.
-
-Contract: nothing is executed and nothing unpickled. Not known here: models, and the other side.
+"""Read a set of outputs: from a file, a list, or a run of specviz with its record. Nothing is
+executed and nothing unpickled.
 """
 
 import os

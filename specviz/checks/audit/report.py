@@ -1,7 +1,5 @@
-"""The report of an audit: a verdict, totals with intervals, and a row per prompt.
-
-Contract: it holds tables and sentences and draws nothing. Texts are kept as they are: a view has to
-escape them.
+"""The report of an audit: a verdict, totals with intervals, and a row per prompt. Texts are kept as
+they are: a view has to escape them.
 """
 
 import math

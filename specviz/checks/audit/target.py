@@ -1,7 +1,5 @@
-"""The target of an audit: a causal LM with its tokenizer, without a draft.
-
-Contract: it runs nothing. A model of any kind of attention will do, as its plain forwards are all
-that an audit needs.
+"""The target of an audit: a causal LM of any kind of attention with its tokenizer, without a
+draft.
 """
 
 from collections.abc import Iterable, Sequence
@@ -173,8 +171,12 @@ def find_target(
         TypeError: it is none of these.
     """
     is_stored = isinstance(target, str | Path)
-    if not is_stored:
-        _refuse(device=device, dtype=dtype)
+    for name, value in (("device", device), ("dtype", dtype)):
+        if value is not None and not is_stored:
+            raise ValueError(
+                f"{name}={value!r} is for a target that is loaded from a folder; leave it out for "
+                "a model in memory"
+            )
     if tokenizer is not None and not isinstance(target, PreTrainedModel):
         raise ValueError(
             "tokenizer is given, but the target brings its own; pass it with a model in memory only"
@@ -194,12 +196,3 @@ def find_target(
     found_tokenizer = source.load(AutoTokenizer)
     model = source.load(AutoModelForCausalLM, dtype=kind, use_safetensors=True)
     return Target(model.to(place), found_tokenizer)
-
-
-def _refuse(**arguments: str | None) -> None:
-    for name, value in arguments.items():
-        if value is not None:
-            raise ValueError(
-                f"{name}={value!r} is for a target that is loaded from a folder; leave it out for "
-                "a model in memory"
-            )
