@@ -1,7 +1,7 @@
 """`compare`: how far two runs wrote the same, and the cause of every difference."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +10,7 @@ import pandas as pd
 
 from specviz.checks.audit.duo import EQUAL, PARTED, Duo
 from specviz.checks.audit.output import Output
-from specviz.checks.audit.reading import OutputSet, read_run, texts_of
+from specviz.checks.audit.reading import read_run, texts_of
 from specviz.checks.check import check_pair_made_record
 from specviz.checks.equivalence import (
     CAUSES,
@@ -22,7 +22,7 @@ from specviz.checks.equivalence import (
     judge_all,
     partial_match,
 )
-from specviz.checks.evidence import force, noise_of, weigh
+from specviz.checks.evidence import examine, noise_of, noise_of_target
 from specviz.generation.result import Result
 from specviz.record.trace import Trace
 from specviz.util.text import count
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from specviz.engine.models.pair import Pair
 
 _JUST_ENDS = "one text ends where the other goes on"
+_CUT = "a run was interrupted there"
+_DRAWN = "the records do not show what was drawn"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -188,13 +190,17 @@ def judge_runs(
     ours = theirs = read_run("result", result)
     if any(a[1] != b[1] for a, b in zip(texts_of(result), texts_of(reference), strict=True)):
         theirs = read_run("reference", reference)
-    duos = [_duo(*each) for each in zip(theirs.outputs, ours.outputs, strict=True)]
     sampling, noise = result.meta["sampling"], math.nan
-    known = [None if duo.at is None else _known(duo, pair, sampling is None) for duo in duos]
+    pairs = zip(theirs.outputs, ours.outputs, strict=True)
+    duos = [_duo(*each, is_greedy=sampling is None) for each in pairs]
+    known = [examine(duo, pair, trusts_reference=True) for duo in duos]
     # Only greedy choices follow from log-probabilities alone, so only these are measured.
     if sampling is None and any(known):
         is_fixed = all(run.meta.get("deterministic") for run in (result, reference))
-        noise = noise_of(duos) if pair is None or is_fixed else _noise(pair, duos, ours, theirs)
+        if pair is None or is_fixed:
+            noise = noise_of(duos)
+        else:
+            noise = noise_of_target(pair, duos, (ours.shape(), theirs.shape()))
     # The coarser of the two dtypes decides how much noise is possible.
     ceiling = max(CEILINGS.get(run.meta["dtype"], math.nan) for run in (result, reference))
     causes = [cause for cause, _ in judge_all(known, noise, ceiling)]
@@ -203,33 +209,17 @@ def judge_runs(
     return Judged(duos, known, causes, noise, ours.first_violated)
 
 
-def _duo(reference: Output, result: Output) -> Duo:
+def _duo(reference: Output, result: Output, is_greedy: bool) -> Duo:
     ours, theirs = result.token_ids or (), reference.token_ids or ()
     at = divergence(ours, theirs)
+    known = Evidence()
+    if at == min(len(ours), len(theirs)):
+        shorter = result if at == len(ours) else reference
+        known = Evidence(unjudged=_CUT) if shorter.is_cut else Evidence(fault=_JUST_ENDS)
+    elif at is not None and not is_greedy:
+        known = Evidence(unjudged=_DRAWN)
     how = EQUAL if at is None else PARTED
-    shorter = result if at == len(ours) else reference
-    just_ends = at == min(len(ours), len(theirs)) and not shorter.is_cut
-    fault = _JUST_ENDS if just_ends else ""
-    return Duo(reference, result, result.prompt_ids, ours, theirs, how, at, fault=fault)
-
-
-def _known(duo: Duo, pair: "Pair | None", is_greedy: bool) -> Evidence:
-    assert duo.at is not None
-    if not is_greedy or duo.at >= min(len(duo.ours), len(duo.theirs)):
-        return Evidence(violated=duo.candidate.violated_at(duo.at), fault=duo.fault)
-    return weigh(duo) if pair is None else force(pair, duo, trusts_reference=True)
-
-
-def _noise(pair: "Pair", duos: Sequence[Duo], ours: OutputSet, theirs: OutputSet) -> float:
-    # Imported here, so that records can be compared without torch.
-    from specviz.checks.noise import measure_noise
-
-    # Texts that diverge come first, since the sample is taken from the front.
-    ordered = sorted(duos, key=lambda duo: duo.at is None)
-    texts = [(duo.prompt_ids or (), duo.reference.token_ids or ()) for duo in ordered]
-    shapes = {(run.batch_size or 1, (run.num_draft_tokens or 0) + 1) for run in (ours, theirs)}
-    diverging = sum(duo.at is not None for duo in duos)
-    return measure_noise(pair, texts, sorted(shapes), diverging=diverging)
+    return Duo(reference, result, result.prompt_ids, ours, theirs, how, at, known=known)
 
 
 def _check_same(result: Result | Trace, reference: Result | Trace) -> None:

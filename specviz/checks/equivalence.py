@@ -93,6 +93,9 @@ class Evidence:
     is_retokenised: bool = False
 
 
+NOTHING = Evidence()
+
+
 def judge(known: Evidence, noise: float, ceiling: float) -> tuple[str, str]:
     """Return NEAR_TIE, UNEXPLAINED or UNKNOWN, and why, where the sizes do not say it.
 

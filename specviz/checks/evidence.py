@@ -4,13 +4,13 @@ speak against a tie, but never for one.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from specviz.checks.audit.duo import Duo
 from specviz.checks.audit.output import Output
-from specviz.checks.equivalence import OTHER_CHOICE, RETURNED, TARGET, Evidence
+from specviz.checks.equivalence import NOTHING, OTHER_CHOICE, RETURNED, TARGET, Evidence
 from specviz.checks.scores import ENOUGH, Place, TextScores, changes, distance, places_of
 from specviz.record.schema import Array
 
@@ -18,17 +18,37 @@ if TYPE_CHECKING:
     from specviz.checks.noise import Scoring
 
 
-def weigh(duo: Duo) -> Evidence:
+def examine(
+    duo: Duo, target: "Scoring | None", *, trusts_reference: bool = False
+) -> Evidence | None:
+    """Return what is known of a difference; None where there is nothing to judge.
+
+    Args:
+        duo: both texts.
+        target: reads them where they part. None takes their own log-probabilities.
+        trusts_reference: the reference's text is taken for the target's, and not read.
+    """
+    if duo.is_parted:
+        return _weigh(duo) if target is None else _force(target, duo, trusts_reference)
+    if duo.known == NOTHING:
+        return None
+    violated = "" if duo.at is None else duo.candidate.violated_at(duo.at)
+    return replace(duo.known, violated=violated)
+
+
+def _weigh(duo: Duo) -> Evidence:
     """Return what both sides' own log-probabilities say of one divergence."""
     at = duo.at
     assert at is not None
+    # Without a target it is not known whether an EOS may follow.
+    unknown = replace(duo.known, is_open=duo.known.is_open or bool(duo.our_ends))
     if not duo.is_counted or at >= min(len(duo.ours), len(duo.theirs)):
-        return _of_record(duo, Evidence())
+        return _of_record(duo, unknown)
     tokens = duo.ours[at], duo.theirs[at]
     candidate, reference = duo.candidate, duo.reference
     own, other = (distance(_sound(side, at), tokens) for side in (candidate, reference))
     if own is None and other is None:
-        return _of_record(duo, Evidence())
+        return _of_record(duo, unknown)
     later = []
     for m in range(at + 1, len(duo.ours)):
         place = _sound(candidate, m)
@@ -42,7 +62,8 @@ def weigh(duo: Duo) -> Evidence:
         # Both sides read the same prefix, so at a tie they say the same, whatever was chosen.
         best = (max(side.place(at).values()) for side in (candidate, reference))
         deviation = abs(next(best) - next(best))
-    found = Evidence(
+    found = replace(
+        unknown,
         gap=max(each[0] for each in (own, other) if each is not None),
         deviation=deviation,
         later_gap=later_gap,
@@ -55,11 +76,8 @@ def weigh(duo: Duo) -> Evidence:
     return _of_record(duo, found)
 
 
-def force(target: "Scoring", duo: Duo, *, trusts_reference: bool = False) -> Evidence:
-    """Return what a target says of one divergence.
-
-    trusts_reference: its text is taken for the target's, and not read.
-    """
+def _force(target: "Scoring", duo: Duo, trusts_reference: bool) -> Evidence:
+    """Return what a target says of one divergence."""
     assert duo.at is not None
     at = duo.at
     below, scores = _read(target, duo, duo.ours, duo.our_ends)
@@ -67,7 +85,8 @@ def force(target: "Scoring", duo: Duo, *, trusts_reference: bool = False) -> Evi
     # What follows a violated invariant is located by it.
     later = below[at + 1 : None if candidate.violated_at(at) else candidate.sound]
     places = places_of(scores, at + 1)
-    found = Evidence(
+    found = replace(
+        duo.known,
         gap=float(below[at]),
         deviation=_deviation(candidate, places) if candidate.is_recorded else math.nan,
         later_gap=float(later.max()) if later.size else math.nan,
@@ -112,6 +131,27 @@ def noise_of(duos: Sequence[Duo]) -> float:
     return max(found) if len(found) >= ENOUGH else math.nan
 
 
+def noise_of_target(
+    target: "Scoring", duos: Sequence[Duo], shapes: Iterable[tuple[int, int]]
+) -> float:
+    """Return the largest change of a log-probability that the shapes of the forwards make.
+
+    It is measured in the references of diverging texts and, if those are few, in others.
+    """
+    # Imported here, so that records can be compared without torch.
+    from specviz.checks.noise import measure_noise
+
+    texts = []
+    for duo in sorted(duos, key=lambda duo: (not duo.is_parted, duo.at is not None)):
+        ids = [token for token in duo.theirs or duo.ours if isinstance(token, int)]
+        limit = target.max_positions
+        fits = limit is None or len(duo.prompt_ids or ()) + len(ids) <= limit
+        if duo.prompt_ids and ids and fits:
+            texts.append((duo.prompt_ids, ids))
+    diverging = sum(duo.is_parted for duo in duos)
+    return measure_noise(target, texts, sorted(set(shapes)), diverging=diverging)
+
+
 def _of_record(duo: Duo, found: Evidence) -> Evidence:
     """Return the evidence with what the candidate's record says, if there is one."""
     candidate, at = duo.candidate, duo.at
@@ -142,7 +182,6 @@ def _read(
 
     ends: if there are some, the likeliest one stands behind the text.
     """
-    # Imported here, so that records can be compared without torch.
     from specviz.checks.noise import score_text
 
     ids = [token for token in tokens if isinstance(token, int)]

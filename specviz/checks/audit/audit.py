@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from specviz.checks.audit.duo import EQUAL, PARTED, Duo, Endings, pair_up, with_prompts
+from specviz.checks.audit.duo import PARTED, Duo, Endings, pair_up, with_prompts
 from specviz.checks.audit.notes import notes_on
 from specviz.checks.audit.reading import OutputSet, read_outputs
 from specviz.checks.audit.report import (
@@ -21,7 +21,7 @@ from specviz.checks.audit.report import (
 )
 from specviz.checks.equivalence import CEILINGS, LOOSEST, Evidence, judge_all, largest_gap
 from specviz.checks.equivalence import UNEXPLAINED as BEYOND_NOISE
-from specviz.checks.evidence import force, noise_of, weigh
+from specviz.checks.evidence import examine, noise_of, noise_of_target
 from specviz.util.validate import require_choice, require_int, short
 
 if TYPE_CHECKING:
@@ -96,17 +96,17 @@ def audit(
     controls = None
     if control is not None:
         controls = pair_up(sides["reference"], sides["control"], reader, endings)
-    shapes = set()
     # The reference drafts nothing unless it says so.
-    for role, drafts in (("reference", 0), ("candidate", num_draft_tokens)):
-        side = sides[role]
-        K = drafts if side.num_draft_tokens is None else side.num_draft_tokens
-        shapes.add((side.batch_size or batch_size, K + 1))
+    shapes = {sides["reference"].shape(batch_size)}
+    shapes.add(sides["candidate"].shape(batch_size, num_draft_tokens))
     conditions = _conditions(sides, scorer, dtype, sorted(shapes))
     if scorer is not None:
         # Runs of specviz process no scores.
         if scorer.ignored is not None and not all(side.is_run for side in sides.values()):
-            duos = [replace(duo, unjudged=PROCESSED) if duo.is_parted else duo for duo in duos]
+            duos = [
+                replace(duo, known=Evidence(unjudged=PROCESSED)) if duo.is_parted else duo
+                for duo in duos
+            ]
         scorer.check(duos, sides.values())
     return _report(duos, controls, scorer, sorted(shapes), conditions)
 
@@ -132,26 +132,19 @@ def _report(
     against, control_noise = None, math.nan
     if controls is not None:
         flags = (
-            [duo.how == PARTED or bool(duo.fault) for duo in each] for each in (duos, controls)
+            [duo.how == PARTED or bool(duo.known.fault) for duo in each]
+            for each in (duos, controls)
         )
         against = against_control(*flags)
         control_noise = noise_of(controls)
-    noise = _noise(scorer, duos, shapes, control_noise)
-    measured = {}
-    for i, duo in enumerate(duos):
-        if duo.is_parted:
-            measured[i] = weigh(duo) if scorer is None else force(scorer, duo)
-    known: list[Evidence | None] = []
-    for i, duo in enumerate(duos):
-        found = measured.get(i)
-        if found is not None:
-            # Without a target it is not known whether an EOS may follow.
-            is_open = duo.is_open or (scorer is None and bool(duo.our_ends))
-            found = replace(found, is_open=is_open)
-        elif duo.fault or duo.unjudged:
-            violated = "" if duo.at is None else duo.candidate.violated_at(duo.at)
-            found = Evidence(fault=duo.fault, unjudged=duo.unjudged, violated=violated)
-        known.append(found)
+    if scorer is None:
+        noise = noise_of(duos) if math.isnan(control_noise) else control_noise
+    elif any(duo.is_parted for duo in duos):
+        noise = noise_of_target(scorer, duos, shapes)
+        noise = noise if math.isnan(control_noise) else max(noise, control_noise)
+    else:
+        noise = math.nan
+    known = [examine(duo, scorer) for duo in duos]
     ceiling = CEILINGS.get(conditions["dtype"], CEILINGS[LOOSEST])
     verdicts = []
     for duo, (cause, reason) in zip(duos, judge_all(known, noise, ceiling), strict=True):
@@ -159,7 +152,7 @@ def _report(
     limit = largest_gap(noise, ceiling)
     notes = notes_on(
         duos,
-        measured,
+        known,
         limit,
         has_target=scorer is not None,
         has_control_noise=not math.isnan(control_noise),
@@ -191,32 +184,3 @@ def _conditions(
     conditions["versions"] = {name: version(name) for name in libraries}
     conditions["created"] = datetime.now(UTC).isoformat(timespec="seconds")
     return conditions
-
-
-def _noise(
-    scorer: "Target | None",
-    duos: Sequence[Duo],
-    shapes: Sequence[tuple[int, int]],
-    control_noise: float,
-) -> float:
-    """Return the noise; a target's in the references of diverging texts and, if few, in equal ones.
-
-    NaN without divergences.
-    """
-    if scorer is None:
-        return noise_of(duos) if math.isnan(control_noise) else control_noise
-    from specviz.checks.noise import measure_noise
-
-    parted = [duo for duo in duos if duo.is_parted]
-    equal = [duo for duo in duos if duo.how == EQUAL and duo.has_ids]
-    texts = []
-    for duo in (*parted, *equal):
-        text = [token for token in duo.theirs or duo.ours if isinstance(token, int)]
-        limit = scorer.max_positions
-        fits = limit is None or len(duo.prompt_ids or ()) + len(text) <= limit
-        if duo.prompt_ids and text and fits:
-            texts.append((duo.prompt_ids, text))
-    if not parted:
-        return math.nan
-    noise = measure_noise(scorer, texts, shapes, diverging=len(parted))
-    return noise if math.isnan(control_noise) else max(noise, control_noise)

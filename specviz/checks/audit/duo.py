@@ -9,7 +9,7 @@ from typing import Any
 
 from specviz.checks.audit.output import Output
 from specviz.checks.audit.reading import OutputSet
-from specviz.checks.equivalence import OPEN_END, divergence
+from specviz.checks.equivalence import NOTHING, OPEN_END, Evidence, divergence
 from specviz.checks.scores import Token
 from specviz.util.validate import require_list, short
 
@@ -44,9 +44,7 @@ class Duo:
             where they are equal. With a fault, where that is.
         our_ends, their_ends: the ids of which one stands behind the text, if it shows none; empty
             where that is not to be judged.
-        is_open: whether it is not known what ended the candidate's text, behind where they part.
-        fault: what is wrong with the candidate, whatever the target says; "" if nothing.
-        unjudged: why it cannot be judged whether the texts are right; "" if it can.
+        known: what their prompt and their ends say, before anything is measured.
     """
 
     reference: Output
@@ -60,9 +58,7 @@ class Duo:
     is_retokenised: bool = False
     our_ends: tuple[int, ...] = ()
     their_ends: tuple[int, ...] = ()
-    is_open: bool = False
-    fault: str = ""
-    unjudged: str = ""
+    known: Evidence = NOTHING
 
     @property
     def is_counted(self) -> bool:
@@ -72,7 +68,7 @@ class Duo:
     @property
     def is_parted(self) -> bool:
         """Whether the texts part at a token that can be judged."""
-        return self.how == PARTED and not self.fault and not self.unjudged
+        return self.how == PARTED and not self.known.fault and not self.known.unjudged
 
     @property
     def parting(self) -> tuple[Token | None, Token | None]:
@@ -189,7 +185,7 @@ def _duo(reference: Output, candidate: Output, tokenizer: Any, endings: Endings)
             unjudged = REASONING
     return Duo(
         reference, candidate, prompt_ids, ours, theirs, how, at, unit, is_retokenised,
-        unjudged="" if how == EQUAL else unjudged,
+        known=Evidence(unjudged="" if how == EQUAL else unjudged),
     )  # fmt: skip
 
 
@@ -266,11 +262,11 @@ def _judge_ends(duo: Duo, endings: Endings) -> Duo:
         # Where the reference ignores EOS, it may be that it only has not met one here.
         is_own_way = duo.how == PARTED and duo.at is not None and duo.at < behind
         if not (endings.are_ignored and is_own_way):
-            return replace(duo, fault=BEHIND_EOS, at=behind)
+            return replace(duo, at=behind, known=Evidence(fault=BEHIND_EOS))
     if _exceeds(candidate, duo.ours, duo) and not _exceeds(reference, duo.theirs, duo):
-        return replace(duo, fault=BEHIND_BUDGET, at=candidate.budget)
+        return replace(duo, at=candidate.budget, known=Evidence(fault=BEHIND_BUDGET))
     if duo.how == EQUAL:
-        return duo if duo.ours else replace(duo, unjudged=EMPTY)
+        return duo if duo.ours else replace(duo, known=Evidence(unjudged=EMPTY))
     if duo.how == PARTED:
         return _judge_parted(duo, endings)
     return _judge_shorter(duo, endings)
@@ -284,11 +280,11 @@ def _judge_parted(duo: Duo, endings: Endings) -> Duo:
     """Judge where the candidate ends after it has parted from the reference."""
     end = _end(duo.candidate, duo.ours, duo, endings, other=duo.reference)
     if end == _EARLY:
-        return replace(duo, fault=BEFORE_BUDGET)
-    ids = tuple(sorted(endings.eos))
+        return replace(duo, known=Evidence(fault=BEFORE_BUDGET))
+    is_open = end in (_HIDDEN, _OPEN) and not duo.candidate.is_cut
     if end == _HIDDEN and duo.has_ids:
-        return replace(duo, our_ends=ids, is_open=not ids)
-    return replace(duo, is_open=end in (_HIDDEN, _OPEN) and not duo.candidate.is_cut)
+        duo, is_open = replace(duo, our_ends=tuple(sorted(endings.eos))), not endings.eos
+    return replace(duo, known=replace(duo.known, is_open=is_open))
 
 
 def _judge_shorter(duo: Duo, endings: Endings) -> Duo:
@@ -310,13 +306,13 @@ def _judge_shorter(duo: Duo, endings: Endings) -> Duo:
             return replace(duo, how=PARTED, our_ends=ids)
         return _judge_parted(replace(duo, how=PARTED, their_ends=ids), endings)
     if end == _EARLY and is_ours:
-        return replace(duo, fault=BEFORE_BUDGET)
+        return replace(duo, known=Evidence(fault=BEFORE_BUDGET))
     # A candidate that goes on has to say up to where.
     is_explained = end == _FULL and (longer.budget is not None or is_ours)
     if is_explained and not duo.is_counted and shorter.token_ids is None:
         assert shorter.budget is not None
         is_explained = longer.budget is None or shorter.budget < longer.budget
-    return duo if is_explained else replace(duo, unjudged=OPEN_END)
+    return duo if is_explained else replace(duo, known=Evidence(unjudged=OPEN_END))
 
 
 def _end(

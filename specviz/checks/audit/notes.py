@@ -1,15 +1,15 @@
 """What an audit cannot tell, and what speaks against its reference, in sentences."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from specviz.checks.audit.duo import EQUAL, LONGER, SHORTER, Duo
-from specviz.checks.equivalence import CEILINGS, LOOSEST, Evidence, largest_gap
+from specviz.checks.equivalence import CEILINGS, LOOSEST, TARGET, Evidence, largest_gap
 
 
 def notes_on(
     duos: Sequence[Duo],
-    known: Mapping[int, Evidence],
+    known: Sequence[Evidence | None],
     limit: float,
     *,
     has_target: bool,
@@ -21,7 +21,7 @@ def notes_on(
 
     Args:
         duos: all prompts.
-        known: of the diverging prompts that were measured, by number.
+        known: what is known of each that differs.
         limit: the largest gap that noise explains.
         has_target: whether a target scored them.
         has_control_noise: whether the noise is that of the reference against a control.
@@ -54,7 +54,7 @@ def _on_texts(duos: Sequence[Duo]) -> Iterator[str]:
             "letter by letter. Different tokens of the same text, and special tokens, are not "
             "seen; and no letter has a log-probability, so no divergence can be judged."
         )
-    if short := sum(duo.how in (SHORTER, LONGER) and not duo.fault for duo in duos):
+    if short := sum(duo.how in (SHORTER, LONGER) and not duo.known.fault for duo in duos):
         yield (
             f"{short} of {total} texts are equal as far as the shorter one goes. The rest of "
             "the longer one is not judged; give both sides one budget, and state it as max_tokens."
@@ -71,17 +71,18 @@ def _on_texts(duos: Sequence[Duo]) -> Iterator[str]:
         )
 
 
-def _on_target(known: Mapping[int, Evidence], limit: float, dtype: str | None) -> Iterator[str]:
-    off = [i for i, each in known.items() if each.below > limit]
+def _on_target(known: Sequence[Evidence | None], limit: float, dtype: str | None) -> Iterator[str]:
+    read = [(i, each) for i, each in enumerate(known) if each and each.measured_from == TARGET]
+    off = [(i, each) for i, each in read if each.below > limit]
     if off:
-        first = known[off[0]]
+        i, first = off[0]
         yield (
-            f"The reference itself is not what the target writes in {len(off)} of {len(known)} "
-            f"diverging texts (prompt {off[0]}, token {first.below_at}: {first.below:.3g} below "
+            f"The reference itself is not what the target writes in {len(off)} of {len(read)} "
+            f"diverging texts (prompt {i}, token {first.below_at}: {first.below:.3g} below "
             "the best). It was sampled, or made with another model, prompt template or dtype, or "
             "is wrong; compare the columns reference_gap and candidate_gap."
         )
-    largest = max((each.gap for each in known.values() if each.gap > limit), default=math.inf)
+    largest = max((each.gap for _, each in read if each.gap > limit), default=math.inf)
     if dtype in ("float32", "float64") and largest <= largest_gap(math.nan, CEILINGS[LOOSEST]):
         yield (
             f"The target reads in {dtype}. If the outputs were written in bfloat16 or float16, "

@@ -50,6 +50,11 @@ class OutputSet:
         """Whether specviz wrote these outputs."""
         return self.batch_size is not None
 
+    def shape(self, batch_size: int = 1, num_draft_tokens: int = 0) -> tuple[int, int]:
+        """Return rows and new tokens of a forward; the arguments count where the run says none."""
+        drafts = num_draft_tokens if self.num_draft_tokens is None else self.num_draft_tokens
+        return self.batch_size or batch_size, drafts + 1
+
 
 def read_outputs(role: str, source: Any) -> OutputSet:
     """Read a set of outputs.
