@@ -22,6 +22,7 @@ from conftest import (
 
 import specviz as sv
 from specviz.checks.audit.report import against_control, make_totals
+from specviz.checks.equivalence import NOT_MEASURED
 from specviz.checks.noise import score_text
 
 TIES = [[5, -0.7], [6, -0.7001], [7, -9.0]]
@@ -177,8 +178,10 @@ def test_a_reference_that_is_not_the_targets_is_said() -> None:
     entry = found.prompts.loc[3]
     assert entry["verdict"] == "unknown"
     assert entry["reference_gap"] > found.limit >= entry["candidate_gap"]
-    words = "not judged: the reference is not what this target writes (1 of 10 texts, the first in"
-    assert found.verdict == f"{words} prompt 3 at token 4; noise explains {found.limit:.3g})"
+    words = (
+        "not judged: the reference is not what this target writes in 1 of 10 texts, the first in"
+    )
+    assert found.verdict == f"{words} prompt 3 at token 4; noise explains {found.limit:.3g}"
     assert "not what the target writes in 1 of 1 diverging texts (prompt 3, token 4" in str(found)
 
 
@@ -252,7 +255,8 @@ def test_texts_alone_are_compared_by_letters() -> None:
     verdicts = ["unknown", "unknown", "unknown", "equal", "unknown"]
     assert found.prompts["verdict"].tolist() == verdicts
     assert found.prompts["unit"].unique() == ["character"]
-    assert found.verdict.endswith("prompt 1 at character 2); 1 more for other reasons")
+    assert found.verdict.startswith(f"not judged: {NOT_MEASURED} in 1 of 5 texts, the first in")
+    assert found.verdict.endswith("in 3 of 5 texts, the first in prompt 1 at character 2")
     assert not found.passed
     assert any("letter by letter" in note for note in found.notes)
 

@@ -10,8 +10,6 @@ from typing import Any
 from specviz.checks.scores import Place, Token
 from specviz.util.validate import is_count, is_int, is_list, is_real, short
 
-Candidates = tuple[tuple[Token, float], ...]  # tokens with their log-probabilities, best first
-
 # What engines call the budget of new tokens, the name of the JSONL form first.
 BUDGETS = ("max_tokens", "max_completion_tokens", "max_new_tokens", "max_gen_toks", "n_predict")
 # What engines call the two ends of a text. "none" is llama.cpp's word for a text under way.
@@ -62,7 +60,7 @@ class Output:
     pieces: tuple[str, ...] | None = None
     text: str | None = None
     logprobs: tuple[float, ...] | None = None
-    candidates: tuple[Candidates, ...] | None = None
+    candidates: tuple[Place, ...] | None = None
     finish_reason: str = ""
     messages: tuple[Mapping[str, Any], ...] | None = None
     budget: int | None = None
@@ -90,9 +88,10 @@ class Output:
     def place(self, m: int) -> Place:
         """Return the known log-probabilities at one place, with the written token's among them."""
         known = dict(self.candidates[m]) if self.candidates is not None else {}
-        if self.logprobs is not None and self.tokens is not None:
-            known.setdefault(self.tokens[m], self.logprobs[m])
-        return {token: value for token, value in known.items() if not math.isnan(value)}
+        own = math.nan if self.logprobs is None else self.logprobs[m]
+        if self.tokens is not None and not math.isnan(own):
+            known.setdefault(self.tokens[m], own)
+        return known
 
     def violated_at(self, at: int) -> str:
         """Return the rule that its record had violated when it emitted a token, "" if none."""
@@ -146,7 +145,7 @@ def from_record(
         pieces=pieces,
         text=text,
         logprobs=None if logprobs is None else tuple(map(_as_logprob, logprobs)),
-        candidates=None if top is None else tuple(map(_candidates, top)),
+        candidates=None if top is None else tuple(map(_place, top)),
         finish_reason=read_reason(where, reason),
         # llama.cpp writes -1 for no limit.
         budget=next((int(each) for each in budgets if each is not None and each >= 0), None),
@@ -252,10 +251,10 @@ def _are_pairs(value: Any) -> bool:
     )
 
 
-def _candidates(value: Any) -> Candidates:
+def _place(value: Any) -> Place:
     entries = value.items() if isinstance(value, Mapping) else value or ()
-    found = [(token, _as_logprob(each)) for token, each in entries]
-    return tuple(sorted(found, key=lambda each: -each[1] if each[1] == each[1] else math.inf))
+    found = {token: _as_logprob(each) for token, each in entries}
+    return {token: each for token, each in found.items() if not math.isnan(each)}
 
 
 def _as_logprob(value: float | None) -> float:

@@ -149,7 +149,7 @@ def read_run(role: str, run: Result | Trace) -> OutputSet:
     for i, (prompt, tokens, budget) in enumerate(texts_of(run)):
         candidates, sound = None, None
         if scores is not None:
-            candidates = tuple(tuple(place.items()) for place in places_of(scores[i]))
+            candidates = tuple(places_of(scores[i]))
             if i in firsts:
                 stages = scores[i].rounds * len(PHASES) + _ACCEPT
                 sound = int((stages < _stage(firsts[i])).sum())

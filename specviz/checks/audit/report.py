@@ -3,7 +3,7 @@ they are: a view has to escape them.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -125,72 +125,50 @@ class Audit:
     def verdict(self) -> str:
         """The outcome in one sentence."""
         total, equal, ties = len(self.prompts), self._count(EQUAL), self._count(NEAR_TIE)
-        others = []
-        if self._count(UNEXPLAINED) and self._count(UNKNOWN):
-            others.append(f"{self._count(UNKNOWN)} not judged")
+        ends = []
         for verdict, words in ((SHORTER, "end earlier"), (LONGER, "end later")):
             if self._count(verdict):
-                others.append(f"{self._count(verdict)} {words}")
-        if self._count(UNEXPLAINED):
-            said = self._wrong(count(total, "text"))
-        elif self._count(UNKNOWN):
-            said = self._not_judged(total)
+                ends.append(f"{self._count(verdict)} {words}")
+        explained = f"noise explains {self.limit:.3g}"
+        if not self.passed:
+            parts = [*self._wrong(UNEXPLAINED, "wrong"), *self._wrong(UNKNOWN, "not judged")]
+            if self.prompts["gap"].notna().any():
+                parts.append(explained)
         elif ties:
             gap = self.prompts["gap"].max()
-            said = f"near ties only: {ties} of {total} texts diverge, with a gap of {gap:.3g} at "
-            said += f"most; {self._explained}"
-        elif not equal:
-            ends = ", ".join(others)
-            return (
-                f"no divergence, but no text is equal to its end: of {count(total, 'text')}, {ends}"
+            tied = (
+                f"near ties only: {ties} of {total} texts diverge, with a gap of {gap:.3g} at most"
             )
-        elif total == 1:
-            said = "right: the text is equal"
+            parts = [tied, explained]
+        elif equal:
+            shown = f"all {total} texts are" if equal == total else f"{equal} of {total} texts are"
+            parts = [f"right: {shown if total > 1 else 'the text is'} equal"]
         else:
-            shown = f"all {total} texts" if equal == total else f"{equal} of {total} texts"
-            said = f"right: {shown} are equal"
-        return "; ".join([said, ", ".join(others)] if others else [said])
+            text = f"no divergence, but no text is equal to its end: of {count(total, 'text')}, "
+            return text + ", ".join(ends)
+        return "; ".join([*parts, ", ".join(ends)] if ends else parts)
 
-    def _wrong(self, texts: str) -> str:
-        """Say what is wrong: faults that are plain without a target first."""
-        wrong = self.prompts[self.prompts["verdict"] == UNEXPLAINED]
-        parts = []
-        for reason, entries in wrong[wrong["reason"] != ""].groupby("reason"):
-            where = self._at(entries.index[0])
-            parts.append(f"wrong: {reason} in {len(entries)} of {texts}, the first in {where}")
-        rest = wrong.index[wrong["reason"] == ""]
-        if len(rest):
-            entry, where = self.prompts.loc[rest[0]], self._at(rest[0])
-            gap = f"{where}, with a gap of {entry['gap']:.3g}"
-            if not entry["gap"] > self.limit and entry["later_gap"] > self.limit:
-                gap = f"{where}: its {entry['unit']} {entry['later_token']} lies "
-                gap += f"{entry['later_gap']:.3g} below the target's best"
-            divergences = count(len(rest), "unexplained divergence")
-            parts.append(f"{divergences} in {texts}, the first in {gap}; {self._explained}")
-        return "; ".join(parts)
-
-    def _not_judged(self, total: int) -> str:
-        unknown = self.prompts[self.prompts["verdict"] == UNKNOWN]
-        reason = unknown["reason"].value_counts().index[0]
-        entries = unknown[unknown["reason"] == reason]
-        where = self._at(entries.index[0])
-        said = f"not judged: {reason} ({len(entries)} of {total} texts, the first in {where}"
-        said += f"; {self._explained})" if entries["gap"].notna().any() else ")"
-        left = len(unknown) - len(entries)
-        return said + (f"; {left} more for other reasons" if left else "")
+    def _wrong(self, verdict: str, word: str) -> Iterator[str]:
+        """Say what has a verdict for which reason, and where first; faults before divergences."""
+        entries = self.prompts[self.prompts["verdict"] == verdict]
+        texts = count(len(self.prompts), "text")
+        for reason, group in sorted(entries.groupby("reason"), key=lambda each: each[0] == ""):
+            first, at = group.iloc[0], group["first_divergence"].iloc[0]
+            where = f"prompt {group.index[0]}"
+            where += "" if pd.isna(at) else f" at {first['unit']} {at}"
+            if reason:
+                yield f"{word}: {reason} in {len(group)} of {texts}, the first in {where}"
+                continue
+            gap = f"with a gap of {first['gap']:.3g}"
+            if not first["gap"] > self.limit and first["later_gap"] > self.limit:
+                gap = f"where its {first['unit']} {first['later_token']} lies "
+                gap += f"{first['later_gap']:.3g} below the target's best"
+            divergences = count(len(group), "unexplained divergence")
+            yield f"{divergences} in {texts}, the first in {where}, {gap}"
 
     def _count(self, verdict: str) -> int:
         """Return how many prompts have a verdict."""
         return int((self.prompts["verdict"] == verdict).sum())
-
-    @property
-    def _explained(self) -> str:
-        return f"noise explains {self.limit:.3g}"
-
-    def _at(self, prompt: int) -> str:
-        entry = self.prompts.loc[prompt]
-        at = entry["first_divergence"]
-        return f"prompt {prompt}" + ("" if pd.isna(at) else f" at {entry['unit']} {at}")
 
     @property
     def control_sentence(self) -> str:
