@@ -109,8 +109,8 @@ def compare(
       all prefixes that both runs have, up to where one of them violates an invariant, if these are
       16 tokens or more. A slight bug that no invariant sees would count as noise here; with the
       pair it cannot.
-    - else the gap from the reference's record, if it has one. Then the most noise that is believed
-      of the dtype (`CEILINGS`) decides what is not explained, and all that lies below is "unknown".
+    - else the gap from the only record, if there is one. Then the most noise that is believed of
+      the dtype (`CEILINGS`) decides what is not explained, and all that lies below is "unknown".
 
     The forwards of a deterministic run have a fixed shape. The noise between two such runs is
     always taken from the records, and is zero if both have the same shape.

@@ -56,6 +56,7 @@ _OWN_FIELDS = {
     "prompt": "pass prompts",
     "messages": "pass prompts",
     "temperature": "leave it out, since all texts are greedy",
+    "stream": "leave it out, since whole answers are read",
     "max_tokens": "pass max_new_tokens",
     "max_completion_tokens": "pass max_new_tokens",
     "logprobs": "pass logprobs",
