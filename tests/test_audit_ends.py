@@ -228,6 +228,7 @@ def behind_a_tie(text: Any, **ours: Any) -> sv.Audit:
         (-1, {"finish_reason": "stop"}, "unexplained", ""),
         (-1, {"finish_reason": "length"}, "unknown", OPEN_END),
         (-1, {"finish_reason": "content_filter"}, "unknown", OPEN_END),
+        (-1, {"finish_reason": "interrupted"}, "near tie", ""),
     ],
 )
 def test_an_end_behind_a_near_tie_is_judged(
@@ -241,7 +242,9 @@ def test_an_end_behind_a_near_tie_is_judged(
     entry = found.prompts.loc[0]
     assert entry["first_divergence"] == at
     assert (entry["verdict"], entry["reason"]) == (verdict, reason), found
-    # A text that goes on.
+
+
+def test_a_text_that_goes_on_behind_a_near_tie_is_open() -> None:
     _, tokens, _, text = a_tie()
     assert behind_a_tie(text).prompts.loc[0, "reason"] == OPEN_END
     assert behind_a_tie(text, max_tokens=len(text)).passed
