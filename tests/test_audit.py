@@ -1,7 +1,9 @@
-"""`audit`: near ties and faults distinguished under teacher forcing, and without a target."""
+"""`audit`: near ties and faults under teacher forcing and without a target; its totals."""
 
 import functools
+import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,8 @@ from conftest import (
 )
 
 import specviz as sv
+from specviz.checks.audit.report import against_control, make_totals
+from specviz.checks.equivalence import NOT_MEASURED
 from specviz.checks.noise import score_text
 
 TIES = [[5, -0.7], [6, -0.7001], [7, -9.0]]
@@ -87,9 +91,12 @@ def test_a_wrong_bonus_is_found_where_it_stands() -> None:
     right = generate_one_by_one()
     wrong = [i for i, tokens in enumerate(candidate.tokens) if tokens != right[i]]
     assert wrong
-    found = sv.audit(reference(), candidate, make_pair("llama"))
+    recorded = sv.audit(reference(), candidate, make_pair("llama"))
+    begins = f"wrong: the run's record violates the invariant 'bonus' in {len(wrong)} of 10 texts"
+    assert recorded.verdict.startswith(begins)
+    found = sv.audit(reference(), replace(candidate, trace=None), make_pair("llama"))
     assert not found.passed
-    assert found.unexplained == wrong
+    assert found.unexplained == recorded.unexplained == wrong
     entry = found.frame().loc[wrong[0]]
     at = entry["first_divergence"]
     ours, theirs = candidate.tokens[wrong[0]], right[wrong[0]]
@@ -106,31 +113,40 @@ def test_a_wrong_bonus_is_found_where_it_stands() -> None:
     assert re.match(rf"{words} token {at}, with a gap of [0-9.]+; noise explains", found.verdict)
 
 
-def test_a_tie_in_bfloat16_is_explained() -> None:
-    _, _, at, text = a_tie()
+def test_a_tie_in_bfloat16_is_explained_but_not_what_follows() -> None:
+    prompt, _, at, text = a_tie()
     pair = make_pair("llama", torch.bfloat16)
     found = sv.audit(*sides(text), pair)
     entry = found.prompts.loc[0]
-    assert entry["verdict"] == "near tie"
-    assert entry["first_divergence"] == at
+    assert (entry["verdict"], entry["first_divergence"]) == ("near tie", at)
     assert entry["gap"] <= found.limit == pytest.approx(2.1 * found.noise, abs=1e-5)
     assert found.passed
     assert found.verdict.startswith("near ties only: 1 of 1 texts diverge, with a gap of ")
     assert found.totals.loc["divergences that a tie explains", "share"] == 1
-
-
-def test_a_fault_behind_a_tie_is_found() -> None:
-    _, _, at, text = a_tie()
-    pair = make_pair("llama", torch.bfloat16)
-    scores = score_text(pair, (a_tie()[0], text), leading=97)
-    worst = int(scores.ids[-1, -1])
+    # A fault behind the tie.
+    worst = int(score_text(pair, (prompt, text), leading=97).ids[-1, -1])
     found = sv.audit(*sides([*text[:-1], worst]), pair)
     entry = found.prompts.loc[0]
-    assert entry["verdict"] == "unexplained"
-    assert entry["first_divergence"] == at
+    assert (entry["verdict"], entry["first_divergence"]) == ("unexplained", at)
     assert entry["gap"] <= found.limit < entry["later_gap"]
     assert entry["later_token"] == len(text) - 1
     assert f"its token {len(text) - 1} lies" in found.verdict
+
+
+def test_compare_and_audit_agree() -> None:
+    """On near ties beside a fault, in bfloat16, with and without records and the pair."""
+    pair, how = make_pair("llama", torch.bfloat16), {"record": True, "max_new_tokens": 12}
+    theirs = generate(pair, make_prompts(), strategy="autoregressive", batch_size=1, **how)
+    broken = sv.strategy("eqspec", break_invariant="mask", rows=[1])
+    ours = generate(pair, make_prompts(), strategy=broken, batch_size=4, **how)
+    words = {"": "equal", "not explained by noise": "unexplained"}
+    for result in (ours, replace(ours, trace=None)):
+        for target in (None, pair):
+            causes = sv.compare(result, theirs, pair=target).prompts["cause"]
+            audited = sv.audit(theirs, result, target).prompts
+            assert audited["verdict"].tolist() == [words.get(each, each) for each in causes]
+            # A fault that no record locates leaves no near tie.
+            assert ("near tie" in set(causes)) == (result.trace is not None)
 
 
 @pytest.mark.slow
@@ -162,8 +178,10 @@ def test_a_reference_that_is_not_the_targets_is_said() -> None:
     entry = found.prompts.loc[3]
     assert entry["verdict"] == "unknown"
     assert entry["reference_gap"] > found.limit >= entry["candidate_gap"]
-    words = "not judged: the reference is not what this target writes (1 of 10 texts, the first in"
-    assert found.verdict == f"{words} prompt 3 at token 4; noise explains {found.limit:.3g})"
+    words = (
+        "not judged: the reference is not what this target writes in 1 of 10 texts, the first in"
+    )
+    assert found.verdict == f"{words} prompt 3 at token 4; noise explains {found.limit:.3g}"
     assert "not what the target writes in 1 of 1 diverging texts (prompt 3, token 4" in str(found)
 
 
@@ -223,13 +241,6 @@ def test_verdicts_from_returned_log_probabilities(theirs: Any, ours: Any, verdic
     assert found.notes
 
 
-def test_a_noise_of_few_log_probabilities_is_not_believed() -> None:
-    theirs = [{"token_ids": [5], "top_logprobs": [TIES]}]
-    found = sv.audit(theirs, [{"token_ids": [6], "top_logprobs": [TIES]}])
-    assert np.isnan(found.noise)
-    assert found.prompts.loc[0, "verdict"] == "unknown"
-
-
 def test_the_control_gives_the_noise_without_a_target() -> None:
     theirs, control = output(5, TIES), noisy(output(5, TIES), 0.01)
     found = sv.audit([theirs], [noisy(output(6, CLEAR), 0.5)], None, [control], dtype="bfloat16")
@@ -237,23 +248,15 @@ def test_the_control_gives_the_noise_without_a_target() -> None:
     assert not any("pass a control" in note for note in found.notes)
 
 
-@pytest.mark.slow
-def test_recorded_runs_are_judged_by_their_records() -> None:
-    alone = decoded("autoregressive", batch_size=1)
-    assert sv.audit(alone, decoded("inplace")).verdict == "right: all 10 texts are equal"
-    broken = decoded(sv.strategy("inplace", break_invariant="bonus", rows=[2], from_round=2))
-    found = sv.audit(alone, broken)
-    assert found.prompts.loc[found.unexplained, "measured_from"].unique() == ["log-probabilities"]
-    with_target = sv.audit(alone, broken, make_pair("llama"))
-    assert set(found.unexplained) <= set(with_target.unexplained)
-    assert found.unexplained
-
-
 def test_texts_alone_are_compared_by_letters() -> None:
-    found = sv.audit(["abc", "abcd", "a\ufffd", "same"], ["abX", "ab", "aé", "same"])
-    assert found.prompts["verdict"].tolist() == ["unknown", "unknown", "unknown", "equal"]
+    # A budget may cut a letter of up to four bytes in two.
+    cut, longer = "same" + "\ufffd" * 3, "x" + "\ufffd" * 4
+    found = sv.audit(["abc", "abcd", "a\ufffd", "same", "x"], ["abX", "ab", "aé", cut, longer])
+    verdicts = ["unknown", "unknown", "unknown", "equal", "unknown"]
+    assert found.prompts["verdict"].tolist() == verdicts
     assert found.prompts["unit"].unique() == ["character"]
-    assert found.verdict.endswith("prompt 1 at character 2); 1 more for other reasons")
+    assert found.verdict.startswith(f"not judged: {NOT_MEASURED} in 1 of 5 texts, the first in")
+    assert found.verdict.endswith("in 3 of 5 texts, the first in prompt 1 at character 2")
     assert not found.passed
     assert any("letter by letter" in note for note in found.notes)
 
@@ -289,19 +292,32 @@ def tiny(reference: Any, candidate: Any, **how: Any) -> sv.Audit:
     return sv.audit(reference, candidate, make_pair("llama"), **how)
 
 
+def sampled() -> sv.Result:
+    return decoded("inplace", sampling=sv.SamplingParams(1.0), max_new_tokens=4)
+
+
+def chat(content: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content}], "text": "a"}
+
+
 BAD = [
     (lambda: sv.audit([[1]], [[1], [2]]), "the number of outputs differs: 1 in reference, 2 in"),
     (lambda: sv.audit([[1]], [[1]], prompts=["a", "b"]), "prompts has 2 entries"),
     (lambda: sv.audit([output(5)], [{**output(5), "prompt": [2]}]), "the prompts of candidate[0]"),
+    (
+        lambda: sv.audit([chat("x")], [chat("z")]),
+        "the prompts of candidate[0] and reference[0] differ",
+    ),
     (lambda: sv.audit([[1]], ["a"]), "reference[0] has token ids only and candidate[0] text only"),
     (lambda: tiny([[1]], [[2]]), "candidate[0] has no prompt"),
     (lambda: tiny([[98]], [[97]], prompts=[[1]]), "reference[0]: token_ids has the id 98"),
     (lambda: tiny([[1]], [[1]], prompts=[[99]]), "reference[0]: prompt_token_ids has the id 99"),
     (lambda: tiny([[1] * 300], [[2] * 300], prompts=[[1]]), "candidate[0] is 301 tokens long"),
-    (lambda: tiny(["a"], ["b"], prompts=[[1]]), "candidate[0] is text"),
+    (lambda: tiny(["a"], ["b"], prompts=[[1]]), "candidate[0] or its prompt is text"),
     (lambda: tiny([[1]], [[1]], dtype="float32"), "dtype='float32' is for"),
     (lambda: tiny([[1]], [[1]], tokenizer=object()), "tokenizer is given"),
     (lambda: sv.audit([[1]], [[1]], dtype="int8"), "dtype='int8'"),
+    (lambda: sv.audit(sampled(), sampled()), "reference was sampled"),
     (lambda: sv.audit([[1]], [[1]], device="cpu"), "device='cpu' is given, but no target"),
 ]
 
@@ -320,6 +336,36 @@ def test_another_vocabulary_of_the_same_size_is_refused(embedded: sv.Pair) -> No
     assert sv.audit(right, right, embedded).passed
 
 
-def test_sampled_runs_are_refused() -> None:
-    sampled = decoded("inplace", sampling=sv.SamplingParams(1.0), max_new_tokens=4)
-    check_refusal(lambda: sv.audit(sampled, sampled), "reference was sampled")
+@pytest.mark.parametrize(("count", "total"), [(0, 16), (1, 16), (30, 32), (7, 7)])
+def test_the_interval_is_wilsons(count: int, total: int) -> None:
+    totals = make_totals(["equal"] * count + ["longer"] * (total - count))
+    found = totals.loc["equal"]
+    z = 1.959963984540054  # of 95 %
+    p = count / total
+    middle = (p + z**2 / (2 * total)) / (1 + z**2 / total)
+    half = z / (1 + z**2 / total) * math.sqrt(p * (1 - p) / total + z**2 / (4 * total**2))
+    assert found["share"] == p
+    assert found[["low", "high"]].tolist() == pytest.approx([middle - half, middle + half])
+    no_share = totals.loc["divergences that a tie explains"]
+    assert no_share[["share", "low", "high"]].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "p_value"),
+    [
+        ([True] * 6, [False] * 6, 0.5**6),
+        # One of seven the other way: 8 of 128 outcomes are as extreme.
+        ([True] * 6 + [False], [False] * 6 + [True], 8 / 128),
+        ([False] * 9, [True] * 9, 1),
+        ([], [], 1),
+    ],
+)
+def test_only_prompts_where_the_control_differs_count(
+    ours: list[bool], theirs: list[bool], p_value: float
+) -> None:
+    both = [True] * 3 + [False] * 20
+    found = against_control(ours + both, theirs + both)
+    assert (found.candidate, found.control) == (sum(ours) + 3, sum(theirs) + 3)
+    assert (found.candidate_only, found.control_only) == (sum(ours), sum(theirs))
+    assert found.p_value == pytest.approx(p_value)
+    assert found.is_more == (p_value < 0.05)

@@ -5,23 +5,25 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import check_refusal, decoded, generate_one_by_one, make_pair, make_prompts
+from conftest import decoded, generate_one_by_one, make_pair, make_prompts
 from test_audit import a_tie
 from tokenizers.processors import TemplateProcessing
 
 import specviz as sv
-from specviz.checks.audit.ends import (
+from specviz.checks.audit.audit import PROCESSED
+from specviz.checks.audit.duo import (
     BEFORE_BUDGET,
     BEHIND_BUDGET,
     BEHIND_EOS,
     EMPTY,
-    OPEN_END,
+    NO_TEMPLATE,
+    REASONING,
     Endings,
+    pair_up,
 )
 from specviz.checks.audit.output import from_record
-from specviz.checks.audit.pairing import NO_TEMPLATE, REASONING, pair_up
 from specviz.checks.audit.reading import OutputSet
-from specviz.checks.audit.verdicts import DOUBTED, PROCESSED, doubt
+from specviz.checks.equivalence import OPEN_END
 
 END, OTHER_END, PAD = 9, 5, 0  # two EOS of the target, and what fills up rows
 LONG, ENDED = generate_one_by_one()[0], generate_one_by_one()[1]  # 24 tokens; 3, the last is EOS
@@ -91,6 +93,8 @@ def test_an_end_is_judged(
     assert (entry["verdict"], entry["reason"][: len(reason)]) == (verdict, reason), found
     assert found.passed == (verdict in ("equal", "shorter", "longer"))
     assert found.verdict.startswith("right") == (verdict == "equal")
+    ended = "no divergence, but no text is equal to its end: of 1 text, 1 end"
+    assert found.verdict.startswith(ended) == (verdict in ("shorter", "longer"))
     if entry["reason"]:
         assert entry["reason"] in found.verdict
 
@@ -109,14 +113,6 @@ def test_without_a_target_ends_are_open() -> None:
     assert found.verdict.startswith(
         f"wrong: {BEHIND_EOS} in {sum(ended)} of 10 texts, the first in"
     )
-
-
-def test_texts_that_end_at_their_budgets_are_not_called_right() -> None:
-    found = sv.audit([said(LONG, "length", 24)], [said(LONG[:5], "length", 5)])
-    assert found.verdict.startswith(
-        "no divergence, but no text is equal to its end: of 1 text, 1 end"
-    )
-    assert found.passed
 
 
 @pytest.mark.parametrize(
@@ -174,12 +170,6 @@ def test_a_chat_is_scored_behind_its_template(
         assert sv.audit([theirs], [theirs], embedded).passed
 
 
-def test_another_chat_is_another_prompt(embedded: sv.Pair) -> None:
-    theirs = {"messages": CHAT, "text": "a"}
-    ours = {"messages": [{"role": "user", "content": "z"}], "text": "a"}
-    check_refusal(lambda: sv.audit([theirs], [ours]), "the prompts of candidate[0]")
-
-
 def test_reasoning_is_compared_but_not_read_again(embedded: sv.Pair) -> None:
     theirs = {"prompt": "x", "text": "think A", "has_reasoning": True}
     found = sv.audit([theirs], [{**theirs, "text": "think B"}], embedded)
@@ -221,12 +211,6 @@ def test_a_prompt_that_shows_its_bos_is_read_with_one(embedded: sv.Pair) -> None
     assert ids[0].count(bos[1]) == 1
 
 
-def test_a_near_tie_beside_a_fault_proves_nothing() -> None:
-    verdicts = [("near tie", ""), ("equal", ""), ("unexplained", BEHIND_EOS)]
-    assert doubt(verdicts) == [("unknown", DOUBTED), *verdicts[1:]]
-    assert doubt(verdicts[:2]) == verdicts[:2]
-
-
 def behind_a_tie(text: Any, **ours: Any) -> sv.Audit:
     """An audit in bfloat16, where the candidate takes the other token of a tie and ends so."""
     prompt, tokens, _, _ = a_tie()
@@ -244,6 +228,7 @@ def behind_a_tie(text: Any, **ours: Any) -> sv.Audit:
         (-1, {"finish_reason": "stop"}, "unexplained", ""),
         (-1, {"finish_reason": "length"}, "unknown", OPEN_END),
         (-1, {"finish_reason": "content_filter"}, "unknown", OPEN_END),
+        (-1, {"finish_reason": "interrupted"}, "near tie", ""),
     ],
 )
 def test_an_end_behind_a_near_tie_is_judged(
@@ -261,7 +246,6 @@ def test_an_end_behind_a_near_tie_is_judged(
 
 def test_a_text_that_goes_on_behind_a_near_tie_is_open() -> None:
     _, tokens, _, text = a_tie()
-    assert len(text) > len(tokens)
     assert behind_a_tie(text).prompts.loc[0, "reason"] == OPEN_END
     assert behind_a_tie(text, max_tokens=len(text)).passed
     assert behind_a_tie(text, max_tokens=len(tokens)).prompts.loc[0, "reason"] == BEHIND_BUDGET
@@ -273,12 +257,6 @@ def test_one_row_that_ignores_eos_excuses_no_other() -> None:
     assert found.prompts["reason"].tolist() == ["", BEHIND_EOS]
 
 
-def test_cut_letters_are_few() -> None:
-    for count, verdict in ((3, "equal"), (4, "unknown")):
-        found = sv.audit(["text"], ["text" + "\ufffd" * count])
-        assert found.prompts.loc[0, "verdict"] == verdict
-
-
 def test_texts_without_tokens_of_their_own(embedded: sv.Pair) -> None:
     for ours in ("\n    ret", "\n    return\ud800a", "\n    retur"):
         theirs = {"prompt": "def f():", "text": "\n    return"}
@@ -286,14 +264,6 @@ def test_texts_without_tokens_of_their_own(embedded: sv.Pair) -> None:
             output = {"prompt": "def f():", "text": ours, "finish_reason": reason}
             for sides in ((theirs, output), (output, theirs)):
                 assert not sv.audit([sides[0]], [sides[1]], embedded).passed
-
-
-def test_a_failed_request_is_refused() -> None:
-    for reason in ("abort", "error"):
-        output = {"text": "a", "finish_reason": reason}
-        check_refusal(
-            lambda output=output: sv.audit([output], [output]), "reference[0] is a request"
-        )
 
 
 def test_a_full_reference_explains_the_end_before_a_longer_text(embedded: sv.Pair) -> None:

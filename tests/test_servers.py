@@ -110,23 +110,6 @@ def test_chat_sends_a_message_and_reads_its_answer(tmp_path):
     assert line["max_tokens"] == 128
 
 
-def streamed(answer):
-    """The answer as a server streams it: its text letter by letter, its ids one by one."""
-    (choice,) = answer.pop("choices")
-    message = choice.pop("message")
-    deltas = [{"role": "assistant", "content": ""}]
-    for name, text in message.items():
-        deltas += [{name: letter} for letter in text or ""]
-    events = [{**answer, "choices": [{"index": 0, "delta": delta}]} for delta in deltas]
-    events[0]["prompt_token_ids"] = answer.pop("prompt_token_ids")
-    for i, token in enumerate(choice.pop("token_ids")):
-        events[i]["choices"][0]["token_ids"] = [token]
-    events[-1]["choices"][0] |= choice
-    events.append({**answer, "choices": [], "usage": {"completion_tokens": 3}})
-    return "".join(f"data: {json.dumps(event)}\r\n\r\n" for event in events) + "data: [DONE]\n\n"
-
-
-@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("message", "text", "has_reasoning"),
     [
@@ -134,24 +117,22 @@ def streamed(answer):
         ({"content": "yes", "reasoning_content": None}, "yes", None),
     ],
 )
-def test_reasoning_is_part_of_the_text(tmp_path, message, text, has_reasoning, stream):
-    def answer(path, _, body):
+def test_reasoning_is_part_of_the_text(tmp_path, message, text, has_reasoning):
+    def answer(path, *_):
         if path.endswith("/models"):
             return models("thinker")
         choice = {"index": 0, "message": message, "finish_reason": "length", "token_ids": [7]}
         entry = {"model": "thinker", "choices": [choice], "prompt_token_ids": [1, 2]}
-        if body.get("stream"):
-            return 200, "text/event-stream; charset=utf-8", streamed(entry)
         return 200, JSON, json.dumps(entry)
 
     out = tmp_path / "out.jsonl"
     with serving(answer) as url:
-        fetch(url, out, ["hi"], protocol="chat", extra={"stream": stream})
+        fetch(url, out, ["hi"], protocol="chat")
     (line,) = lines_of(out)
     assert (line["text"], line.get("has_reasoning")) == (text, has_reasoning)
     assert (line["token_ids"], line["prompt_token_ids"]) == ([7], [1, 2])
     assert line["finish_reason"] == "length"
-    assert line["usage"] == ({"completion_tokens": 3} if stream else {})
+    assert line["usage"] == {}
 
 
 def test_what_arrived_before_a_failure_is_kept_and_not_replaced(tmp_path):

@@ -72,14 +72,9 @@ def test_a_query_that_saw_too_much_or_too_little(place, column, value, leaks, ho
     assert wrong_queries(altered_feed(entry, column, value)) == [
         WrongQueries(entry, 1, leaks=leaks, holes=holes, lost=0)
     ]
-
-
-def test_a_hidden_slot_of_the_rows_own_is_a_hole():
-    """The tiny run's only hole hides index 0 from the first entry of `feeds`."""
-    draft_feed = TRACE.holes["feed"][0]
-    assert wrong_queries(TRACE) == [
-        WrongQueries(int(draft_feed), 1, leaks=[], holes=[(0, 1)], lost=0)
-    ]
+    # The tiny run's only hole hides index 0 from the first entry of `feeds`.
+    hidden = int(TRACE.holes["feed"][0])
+    assert wrong_queries(TRACE) == [WrongQueries(hidden, 1, leaks=[], holes=[(0, 1)], lost=0)]
 
 
 def test_neighbouring_queries_with_the_same_leak_are_one_entry():
@@ -149,51 +144,35 @@ def test_a_token_that_the_target_did_not_choose_is_wrong():
     assert fates(trace)[1] == ["accepted", "wrong", "bonus"]
     assert fates(trace)[2] == ["accepted", "wrong", "unreached"]
     assert fates(trace, judge=False) == fates(changed("rows", target_top_ids=RIGHT))
-
-
-def test_a_sampled_run_has_no_wrong_tokens():
-    """What the target would have drawn is not in the record."""
-    trace = changed("rows", target_top_ids=RIGHT + 1)
+    # What the target would have drawn is not in the record of a sampled run.
     sampled = replace(trace, meta=trace.meta | {"sampling": {"coupling": "rejection"}})
     assert "wrong" not in {fate for row in fates(sampled) for fate in row}
-    assert "wrong" in {fate for row in fates(trace) for fate in row}
 
 
 @pytest.mark.parametrize(
-    ("drafted", "accepted", "gained", "discarded", "expected"),
+    ("drafted", "verified", "accepted", "gained", "discarded", "expected"),
     [
-        (2, 0, 1, 2, ["kept", "discarded", "discarded"]),
-        (2, 0, 1, 1, ["kept", "unreached", "unreached"]),
-        (2, 1, 2, 1, ["accepted", "kept", "discarded"]),
-        (2, 2, 1, 0, ["accepted", "ended", "ended"]),
-        (2, 2, 2, 0, ["accepted", "accepted", "ended"]),
-        (1, 1, 2, 0, ["accepted", "bonus", "none"]),
-        (0, 0, 1, 0, ["bonus", "none", "none"]),
-        (2, 0, 0, 0, ["none", "none", "none"]),
+        # Rows that others or the end cut short.
+        (2, 2, 0, 1, 2, ["kept", "discarded", "discarded"]),
+        (2, 2, 0, 1, 1, ["kept", "unreached", "unreached"]),
+        (2, 2, 1, 2, 1, ["accepted", "kept", "discarded"]),
+        (2, 2, 2, 1, 0, ["accepted", "ended", "ended"]),
+        (2, 2, 2, 2, 0, ["accepted", "accepted", "ended"]),
+        (1, 1, 1, 2, 0, ["accepted", "bonus", "none"]),
+        (0, 0, 0, 1, 0, ["bonus", "none", "none"]),
+        (2, 2, 0, 0, 0, ["none", "none", "none"]),
+        # Drafts that were not verified.
+        (2, 0, 0, 1, 0, ["bonus", "unverified", "none"]),
+        (2, 1, 1, 2, 0, ["accepted", "bonus", "none"]),
+        (2, 1, 0, 1, 0, ["rejected", "unverified", "none"]),
+        (2, 0, 0, 0, 0, ["none", "none", "none"]),
     ],
 )
-def test_fates_of_rows_that_others_or_the_end_cut_short(
-    drafted, accepted, gained, discarded, expected
+def test_fates_of_drafts_that_were_not_all_judged(
+    drafted, verified, accepted, gained, discarded, expected
 ):
     columns = {name: values.copy() for name, values in TRACE.rows.items()}
-    given = {"accepted": accepted, "gained": gained, "discarded": discarded}
-    for name, value in {"drafted": drafted, "verified": drafted, **given}.items():
-        columns[name][0] = value
-    assert fates(changed("rows", **columns), judge=False)[0] == expected
-
-
-@pytest.mark.parametrize(
-    ("verified", "accepted", "gained", "expected"),
-    [
-        (0, 0, 1, ["bonus", "unverified", "none"]),
-        (1, 1, 2, ["accepted", "bonus", "none"]),
-        (1, 0, 1, ["rejected", "unverified", "none"]),
-        (0, 0, 0, ["none", "none", "none"]),
-    ],
-)
-def test_fates_of_drafts_that_were_not_verified(verified, accepted, gained, expected):
-    columns = {name: values.copy() for name, values in TRACE.rows.items()}
-    given = {"verified": verified, "accepted": accepted, "gained": gained, "discarded": 0}
-    for name, value in {"drafted": 2, **given}.items():
+    given = {"drafted": drafted, "verified": verified, "accepted": accepted}
+    for name, value in (given | {"gained": gained, "discarded": discarded}).items():
         columns[name][0] = value
     assert fates(changed("rows", **columns), judge=False)[0] == expected

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from checks.base import Answer, NotYetError, WrongAnswerError, ask, exercise, expect, rounded
-from specviz.checks.equivalence import CAUSES, CEILINGS, Evidence
+from specviz.checks.equivalence import CAUSES, CEILINGS, Evidence, judge
 
 _NAN = float("nan")
 _DIVERGENCES = {  # dtype, measured noise, and what is known of the divergence
@@ -60,7 +60,7 @@ def causes(answer: dict[str, Any]) -> str:
                 f"the cause of {name} is {answer.get(name)!r}; "
                 f"choose one of {', '.join(map(repr, CAUSES))}"
             )
-        if answer[name] != known.cause(noise, CEILINGS[dtype]):
+        if answer[name] != judge(known, noise, CEILINGS[dtype])[0]:
             raise WrongAnswerError(
                 f"{name} is not {answer[name]!r}; compare each of its numbers with twice the noise"
             )

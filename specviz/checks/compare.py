@@ -1,30 +1,28 @@
-"""`compare`: how far two runs wrote the same, and the cause of every difference.
-
-Contract: takes results or records and returns tables. It runs models only if it is given a pair.
-"""
+"""`compare`: how far two runs wrote the same, and the cause of every difference."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from specviz.checks.check import check_invariants, check_pair_made_record
+from specviz.checks.audit.duo import EQUAL, PARTED, Duo
+from specviz.checks.audit.output import Output
+from specviz.checks.audit.reading import read_run, texts_of
+from specviz.checks.check import check_pair_made_record
 from specviz.checks.equivalence import (
     CAUSES,
     CEILINGS,
+    TARGET,
     UNEXPLAINED,
     Evidence,
-    Outputs,
     divergence,
-    doubt_near_ties,
-    evidence,
-    noise_of_records,
+    judge_all,
     partial_match,
 )
-from specviz.checks.scores import TextScores
+from specviz.checks.evidence import examine, noise_of, noise_of_target
 from specviz.generation.result import Result
 from specviz.record.trace import Trace
 from specviz.util.text import count
@@ -33,7 +31,9 @@ from specviz.util.validate import short
 if TYPE_CHECKING:
     from specviz.engine.models.pair import Pair
 
-_SAME_PROMPTS = "run both over the same list"
+_JUST_ENDS = "one text ends where the other goes on"
+_CUT = "a run was interrupted there"
+_DRAWN = "the records do not show what was drawn"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,11 +105,12 @@ def compare(
     - from the `pair`, if it is given: plain forwards over the texts, at batch 1 for the gap, and in
       the shapes of both runs (batch size, K + 1 tokens a forward) for the noise. Nothing that the
       runs computed is used for it.
-    - else from the records, if both runs have one: the gap from the reference's, the noise from all
-      prefixes that both runs have, up to where one of them violates an invariant. A slight bug that
-      no invariant sees would count as noise here; with the pair it cannot.
-    - else the gap from the reference's record, if it has one. Then the most noise that is believed
-      of the dtype (`CEILINGS`) decides what is not explained, and all that lies below is "unknown".
+    - else from the records, if both runs have one: the gap is the larger of both, the noise that of
+      all prefixes that both runs have, up to where one of them violates an invariant, if these are
+      16 tokens or more. A slight bug that no invariant sees would count as noise here; with the
+      pair it cannot.
+    - else the gap from the only record, if there is one. Then the most noise that is believed of
+      the dtype (`CEILINGS`) decides what is not explained, and all that lies below is "unknown".
 
     The forwards of a deterministic run have a fixed shape. The noise between two such runs is
     always taken from the records, and is zero if both have the same shape.
@@ -129,62 +130,111 @@ def compare(
         ValueError: the runs are not of the same prompts, budgets, target and sampling, or the pair
             is another one. Nothing has run then.
     """
-    ours, theirs = _outputs("result", result), _outputs("reference", reference)
-    _check_same(ours, theirs)
+    for name, run in (("result", result), ("reference", reference)):
+        if not isinstance(run, Result | Trace):
+            raise ValueError(
+                f"{name} must be a Result or a Trace, got {type(run).__name__}; pass what "
+                "specviz.generate returned"
+            )
+    _check_same(result, reference)
     if pair is not None:
-        check_pair_made_record(pair, ours.meta, "result")
-        check_pair_made_record(pair, theirs.meta, "reference")
-    ats = [divergence(a, b) for a, b in zip(ours.tokens, theirs.tokens, strict=True)]
-    diverging = [request for request, at in enumerate(ats) if at is not None]
-    ours = _with_violations(ours)
-    scores: Mapping[int, TextScores] = {}
-    noise = math.nan
-    if diverging:
-        theirs = _with_violations(theirs)
-    # Only greedy choices follow from log-probabilities alone, so only these are measured.
-    if diverging and ours.meta["sampling"] is None:
-        scores, noise = _measure(ours, theirs, diverging, pair)
-    entries = [
-        _entry(ours, theirs, request, at, scores.get(request), noise)
-        for request, at in enumerate(ats)
-    ]
+        check_pair_made_record(pair, result.meta, "result")
+        check_pair_made_record(pair, reference.meta, "reference")
+    judged = judge_runs(result, reference, pair)
+    is_recorded = isinstance(result, Trace) or result.trace is not None
+    entries = []
+    for duo, known, cause in zip(judged.duos, judged.known, judged.causes, strict=True):
+        found, output, at = known or Evidence(), duo.candidate, duo.at
+        is_of_pair = found.measured_from == TARGET
+        violated = output.violated if at is None else output.violated_at(at)
+        entry = {
+            "exact": at is None,
+            "partial": partial_match(duo.ours, duo.theirs),
+            "first_divergence": at,
+            "result_token": duo.parting[0],
+            "reference_token": duo.parting[1],
+            "gap": found.gap,
+            "noise": math.nan if known is None else judged.noise,
+            "deviation": found.deviation,
+            "later_gap": found.later_gap if is_of_pair else math.nan,
+            "cause": cause,
+            "violated": violated if is_recorded else pd.NA,
+            "measured_from": "pair" if is_of_pair else found.measured_from and "records",
+        }
+        entries.append(entry)
     integers = ("first_divergence", "result_token", "reference_token")
     prompts = pd.DataFrame(entries).astype(dict.fromkeys(integers, "Int64"))
-    prompts["cause"] = doubt_near_ties(prompts["cause"], prompts["violated"].fillna(""))
-    return Comparison(prompts.rename_axis("prompt"), _summary(ours, theirs, prompts))
+    first_violated = judged.first_violated if is_recorded else pd.NA
+    summary = _summary(result.meta, reference.meta, prompts, first_violated)
+    return Comparison(prompts.rename_axis("prompt"), summary)
 
 
-def _outputs(name: str, run: Result | Trace) -> Outputs:
-    if isinstance(run, Result):
-        return Outputs(run.meta, run.prompts, run.budgets, run.tokens, run.trace)
-    if not isinstance(run, Trace):
-        raise ValueError(
-            f"{name} must be a Result or a Trace, got {type(run).__name__}; pass what "
-            "specviz.generate returned"
-        )
-    requests = range(run.num_requests)
-    prompts = [run.prompt(request) for request in requests]
-    tokens = [run.output(request) for request in requests]
-    return Outputs(run.meta, prompts, run.requests["budget"].tolist(), tokens, run)
+class Judged(NamedTuple):
+    """What is known of a run against another, by prompt; `known` is None where texts are equal.
+
+    causes: "" for equal texts, and where sampling promises no equal texts.
+    first_violated: the first invariant that the run violates, "" if none.
+    """
+
+    duos: list[Duo]
+    known: list[Evidence | None]
+    causes: list[str]
+    noise: float
+    first_violated: str
 
 
-def _with_violations(run: Outputs) -> Outputs:
-    return run if run.trace is None else replace(run, found=check_invariants(run.trace))
+def judge_runs(
+    result: Result | Trace, reference: Result | Trace, pair: "Pair | None" = None
+) -> Judged:
+    """Judge the divergences of a run from another one of the same prompts; see `compare`."""
+    ours = theirs = read_run("result", result)
+    if any(a[1] != b[1] for a, b in zip(texts_of(result), texts_of(reference), strict=True)):
+        theirs = read_run("reference", reference)
+    sampling, noise = result.meta["sampling"], math.nan
+    pairs = zip(theirs.outputs, ours.outputs, strict=True)
+    duos = [_duo(*each, is_greedy=sampling is None) for each in pairs]
+    known = [examine(duo, pair, trusts_reference=True) for duo in duos]
+    # Only greedy choices follow from log-probabilities alone, so only these are measured.
+    if sampling is None and any(known):
+        is_fixed = all(run.meta.get("deterministic") for run in (result, reference))
+        if pair is None or is_fixed:
+            noise = noise_of(duos)
+        else:
+            noise = noise_of_target(pair, duos, (ours.shape(), theirs.shape()))
+    # The coarser of the two dtypes decides how much noise is possible.
+    ceiling = max(CEILINGS.get(run.meta["dtype"], math.nan) for run in (result, reference))
+    causes = [cause for cause, _ in judge_all(known, noise, ceiling)]
+    if sampling is not None and sampling["coupling"] != "gumbel":
+        causes = [""] * len(causes)
+    return Judged(duos, known, causes, noise, ours.first_violated)
 
 
-def _check_same(result: Outputs, reference: Outputs) -> None:
+def _duo(reference: Output, result: Output, is_greedy: bool) -> Duo:
+    ours, theirs = result.token_ids or (), reference.token_ids or ()
+    at = divergence(ours, theirs)
+    known = Evidence()
+    if at == min(len(ours), len(theirs)):
+        shorter = result if at == len(ours) else reference
+        known = Evidence(unjudged=_CUT) if shorter.is_cut else Evidence(fault=_JUST_ENDS)
+    elif at is not None and not is_greedy:
+        known = Evidence(unjudged=_DRAWN)
+    how = EQUAL if at is None else PARTED
+    return Duo(reference, result, result.prompt_ids, ours, theirs, how, at, known=known)
+
+
+def _check_same(result: Result | Trace, reference: Result | Trace) -> None:
     """Raise ValueError for the first thing that two comparable runs share and these do not."""
-    ours, theirs = len(result.prompts), len(reference.prompts)
-    _require_same("the number of prompts", ours, theirs, _SAME_PROMPTS)
-    for request in range(ours):
-        prompt, other = list(result.prompts[request]), list(reference.prompts[request])
-        _require_same(f"prompts[{request}]", prompt, other, _SAME_PROMPTS)
-    for request in range(ours):
-        name = f"max_new_tokens of prompt {request}"
-        budget, other_budget = result.budgets[request], reference.budgets[request]
-        _require_same(name, budget, other_budget, "give both the same")
-    of_pair = ("target", "vocabulary_size", "eos_token_ids")
-    remedies = dict.fromkeys(of_pair, "run both with one pair")
+    ours, theirs = texts_of(result), texts_of(reference)
+    same_list = "run both over the same list"
+    _require_same("the number of prompts", len(ours), len(theirs), same_list)
+    for i in range(len(ours)):
+        _require_same(f"prompts[{i}]", list(ours[i][0]), list(theirs[i][0]), same_list)
+    for i in range(len(ours)):
+        name = f"max_new_tokens of prompt {i}"
+        _require_same(name, ours[i][2], theirs[i][2], "give both the same")
+    remedies = dict.fromkeys(
+        ("target", "vocabulary_size", "eos_token_ids"), "run both with one pair"
+    )
     remedies["sampling"] = "run both with the same sampling"
     if result.meta["sampling"] is not None:
         remedies["seed"] = "run both with the same seed"
@@ -203,86 +253,16 @@ def _require_same(name: str, ours: object, theirs: object, remedy: str) -> None:
         )
 
 
-def _measure(
-    result: Outputs, reference: Outputs, diverging: Sequence[int], pair: "Pair | None"
-) -> tuple[Mapping[int, TextScores], float]:
-    """Score the diverging prompts' results, if there is a pair, and measure the target's noise."""
-    if pair is None:
-        return {}, noise_of_records(result, reference)
-    # Imported here, so that records can be compared without torch.
-    from specviz.checks.noise import measure_noise, score_text
-
-    scores = {}
-    for request in diverging:
-        text = result.prompts[request], result.tokens[request]
-        scores[request] = score_text(pair, text)
-    runs = (result, reference)
-    if all(run.meta.get("deterministic") for run in runs):
-        return scores, noise_of_records(result, reference)
-    # Texts that diverge come first, since the sample is taken from the front.
-    exact = sorted(set(range(len(reference.tokens))) - set(diverging))
-    texts = []
-    for request in (*diverging, *exact):
-        texts.append((reference.prompts[request], reference.tokens[request]))
-    shapes = {(run.meta["batch_size"], run.meta["num_draft_tokens"] + 1) for run in runs}
-    return scores, measure_noise(pair, texts, sorted(shapes), diverging=len(diverging))
-
-
-def _entry(
-    result: Outputs,
-    reference: Outputs,
-    request: int,
-    at: int | None,
-    scores: TextScores | None,
-    noise: float,
-) -> dict[str, Any]:
-    """Return one prompt's entry of `Comparison.prompts`."""
-    ours, theirs = result.tokens[request], reference.tokens[request]
-    entry: dict[str, Any] = {
-        "exact": at is None,
-        "partial": partial_match(ours, theirs),
-        "first_divergence": pd.NA,
-        "result_token": pd.NA,
-        "reference_token": pd.NA,
-        "gap": math.nan,
-        "noise": math.nan,
-        "deviation": math.nan,
-        "later_gap": math.nan,
-        "cause": "",
-        "violated": pd.NA if result.trace is None else result.violated(request, at),
-        "measured_from": "",
-    }
-    if at is None:
-        return entry
-    entry["first_divergence"] = at
-    for name, tokens in (("result_token", ours), ("reference_token", theirs)):
-        if at < len(tokens):
-            entry[name] = tokens[at]
-    found = evidence(result, reference, request, scores)
-    entry |= {"gap": found.gap, "deviation": found.deviation, "later_gap": found.later_gap}
-    entry |= {"noise": noise, "cause": _cause(found, noise, result, reference)}
-    if not math.isnan(found.gap):
-        entry["measured_from"] = "records" if scores is None else "pair"
-    return entry
-
-
-def _cause(found: Evidence, noise: float, result: Outputs, reference: Outputs) -> str:
-    sampling = result.meta["sampling"]
-    if sampling is not None and sampling["coupling"] != "gumbel":
-        return ""
-    # The coarser of the two dtypes decides how much noise is possible.
-    ceilings = [CEILINGS.get(run.meta["dtype"], math.nan) for run in (result, reference)]
-    return found.cause(noise, max(ceilings))
-
-
-def _summary(result: Outputs, reference: Outputs, prompts: pd.DataFrame) -> pd.DataFrame:
+def _summary(
+    result: Mapping[str, Any], reference: Mapping[str, Any], prompts: pd.DataFrame, violated: object
+) -> pd.DataFrame:
     counts = prompts["cause"].value_counts()
     near_ties, unexplained, unknown = (int(counts.get(cause, 0)) for cause in CAUSES)
     entry: dict[str, Any] = {
-        "strategy": result.meta["strategy"],
-        "reference": reference.meta["strategy"],
-        "dtype": result.meta["dtype"],
-        "batch_size": result.meta["batch_size"],
+        "strategy": result["strategy"],
+        "reference": reference["strategy"],
+        "dtype": result["dtype"],
+        "batch_size": result["batch_size"],
         "prompts": len(prompts),
         "exact_match": prompts["exact"].mean(),
         "partial_match": prompts["partial"].mean(),
@@ -292,7 +272,7 @@ def _summary(result: Outputs, reference: Outputs, prompts: pd.DataFrame) -> pd.D
         "unknown": unknown,
         "largest_gap": prompts["gap"].max(),
         "noise": prompts["noise"].max(),
-        "first_violated": pd.NA if result.trace is None else result.first_violated,
+        "first_violated": violated,
         "measured_from": prompts["measured_from"].max(),
     }
     return pd.DataFrame([entry])

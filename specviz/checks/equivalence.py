@@ -1,21 +1,19 @@
-"""Whether two runs wrote the same, and if not, whether rounding explains it.
-
-Contract: plain lists of tokens, records, and a target's scores of a text go in; numbers and a cause
-come out. Not known here: models.
+"""Whether two texts are the same, and if not, whether rounding explains it: the rule of `compare`,
+of `audit` and of the step-through.
 
 A valid method of speculative decoding writes what the target alone writes, except for rounding: the
 shape of a forward changes the order of its sums, and so the last bits of its logits. A divergence
 is a *near tie* if rounding alone can have turned the choice, and if nothing speaks against that:
 1. The *gap* is the distance from the target's best token to the lesser of the two chosen ones,
-   under the prefix that both runs share. It is at most twice the *noise*, the change of a token's
-   log-probability that a forward's shape makes, because each of the two may be off by as much.
-   `largest_gap` allows 5 % more.
+   under the prefix that both texts share. It is at most twice the *noise*, the change of a leading
+   token's log-probability that a forward's shape makes, because each of the two may be off by as
+   much. `largest_gap` allows 5 % more.
 2. If the run was recorded: up to there its record violates no invariant, it chose what its own
    logits said, and the *deviation* of its log-probabilities of the two leading tokens from the
    target's is nowhere more than twice the noise.
-3. If the target scored the rest of the run's text: no later token lies further below the best one
-   (the *later gap*) than twice the noise. A correct run chooses near-best tokens under its own
-   prefix, too. If the run was recorded, this holds up to the first violated invariant.
+3. If the target scored the rest of the text: no later token lies further below the best one (the
+   *later gap*) than twice the noise. A correct run chooses near-best tokens under its own prefix,
+   too. If the run was recorded, this holds up to the first violated invariant.
 4. Nowhere in the run is a divergence that noise does not explain and that no violated invariant
    locates. A fault of unknown place may be anywhere, and a small gap is then no proof.
 What contradicts 1 to 3 is *not explained by noise*; a violated invariant is, even where nothing
@@ -26,132 +24,119 @@ and hence also of logits.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
-
-import numpy as np
-
-from specviz.checks.scores import (
-    RecordedScores,
-    Scores,
-    TextScores,
-    gap,
-    logprob_changes,
-    recorded_scores,
-)
-from specviz.checks.violations import Violation
-from specviz.record.schema import PHASES, Array
-from specviz.record.trace import Trace
 
 CAUSES = ("near tie", "not explained by noise", "unknown")
 NEAR_TIE, UNEXPLAINED, UNKNOWN = CAUSES
+TARGET, RETURNED = "target", "log-probabilities"  # what a gap is measured from
+
+# Why a cause is what it is, where the numbers do not say it.
+VIOLATED = "the run's record violates the invariant {!r}"
+OTHER_CHOICE = "the run's own logits say another token"
+NOT_MEASURED = "it is not known whether rounding explains the divergence"
+OTHER_TOKENS = "texts that were read again may have had other tokens behind a near tie"
+STOPPED = "the reference ends where this target goes on, as a stop string would end it"
+FOREIGN = "the reference is not what this target writes"
+OPEN_END = "neither a stated budget nor an EOS explains where a text ends"
+DOUBTED = "a near tie, which proves nothing beside an unexplained divergence"
 
 # More noise than this is not believed: something else than rounding is at work. The limits lie far
 # above the noise of the embedded pair, which is 0.125 in figures/data/agreement-bfloat16.csv.
 CEILINGS = {"float64": 1e-5, "float32": 1e-3, "float16": 0.125, "bfloat16": 0.75}
+# The dtype with the most noise that is believed, for runs whose dtype is unknown.
+LOOSEST = max(CEILINGS, key=lambda dtype: CEILINGS[dtype])
 # One unit in the last place of a logit changes its log-probability by a little less, because the
 # sum over all tokens changes, too; two such units are a gap that rounding explains.
 _MARGIN = 1.05
 _RESOLUTION = 1e-6  # of a log-probability in float32, as records and the choice of a token have it
-_ACCEPT = PHASES.index("accept")
-
-
-@dataclass(frozen=True, eq=False)
-class Outputs:
-    """A run's prompts and outputs, an entry per prompt.
-
-    Attributes:
-        trace: its record, if there is one.
-        found: all violations in the record, in order.
-    """
-
-    meta: Mapping[str, Any]
-    prompts: Sequence[Sequence[int]]
-    budgets: Sequence[int]
-    tokens: Sequence[Sequence[int]]
-    trace: Trace | None
-    found: Sequence[Violation] = ()
-
-    @cached_property
-    def scores(self) -> list[RecordedScores] | None:
-        """The recorded scores of each request; None without a record."""
-        return None if self.trace is None else recorded_scores(self.trace)
-
-    @cached_property
-    def violations(self) -> dict[int, Violation]:
-        """The first violation of each request that can change its text.
-
-        What is wrong in the draft's cache alone cannot.
-        """
-        firsts: dict[int, Violation] = {}
-        for violation in self.found:
-            if violation.model != "draft" and violation.rule != "caches":
-                firsts.setdefault(violation.request, violation)
-        return firsts
-
-    @property
-    def first_violated(self) -> str:
-        """The rule of the first violation of the run, "" if none."""
-        return min(self.violations.values(), key=_stage).rule if self.violations else ""
-
-    def is_whole(self, request: int) -> bool:
-        """Return whether a request's text ended by itself, and not because the run did."""
-        status = dict(enumerate(self.meta.get("status", ())))  # older records lack it
-        return status.get(request) not in ("interrupted", "elsewhere")
-
-    def sound(self, request: int) -> Array:
-        """Return which of a request's recorded tokens (M,) were emitted before any violation."""
-        assert self.scores is not None
-        rounds = self.scores[request].rounds
-        violation = self.violations.get(request)
-        if violation is None:
-            return rounds >= 0
-        return (rounds >= 0) & (rounds * len(PHASES) + _ACCEPT < _stage(violation))
-
-    def violated(self, request: int, at: int | None) -> str:
-        """Return the first rule that a request violated, "" if none.
-
-        at: the token before whose emission it must have been violated; None for any time.
-        """
-        violation = self.violations.get(request)
-        if violation is None:
-            return ""
-        if at is not None and at < len(self.tokens[request]) and self.sound(request)[at]:
-            return ""
-        return violation.rule
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of one divergence; NaN where nothing is.
+    """What is known of one divergence. Sizes are NaN where nothing is.
 
     Attributes:
         gap, deviation, later_gap: see above.
+        is_bound: whether the gap is known to be at least this large, and no more.
+        candidate_gap, reference_gap: the gap of one side's token alone.
+        later_at: index of the token with the later gap; None where unknown.
+        before: the largest distance of an earlier token of the reference from the target's best.
+        below, below_at: the same for all tokens of the reference, and where.
+        measured_from: TARGET, RETURNED or "".
         violated: the first rule that the run's record violates up to there, "" if none.
-        plausible: False if one of the outputs simply ends, and its run was not interrupted, or if
-            the run's own logits said something else than what it emitted.
+        fault: what else is wrong, whatever the numbers say; "" if nothing.
+        unjudged: why it cannot be judged, whatever the numbers say; "" if it can.
+        is_end, is_reference_end: whether the text of the candidate or the reference ends there, so
+            that its token is an EOS that it left out.
+        is_open: whether it is not known what ended the candidate's text behind the divergence.
+        is_retokenised: whether the tokens are those of a tokenizer that read the texts again.
     """
 
     gap: float = math.nan
     deviation: float = math.nan
     later_gap: float = math.nan
+    is_bound: bool = False
+    candidate_gap: float = math.nan
+    reference_gap: float = math.nan
+    later_at: int | None = None
+    before: float = math.nan
+    below: float = math.nan
+    below_at: int | None = None
+    measured_from: str = ""
     violated: str = ""
-    plausible: bool = True
+    fault: str = ""
+    unjudged: str = ""
+    is_end: bool = False
+    is_reference_end: bool = False
+    is_open: bool = False
+    is_retokenised: bool = False
 
-    def cause(self, noise: float, ceiling: float) -> str:
-        """Return NEAR_TIE, UNEXPLAINED or UNKNOWN.
 
-        Args:
-            noise: NaN if it was not measured.
-            ceiling: the most noise that is believed.
-        """
-        limit = largest_gap(noise, ceiling)
-        is_beyond = any(size > limit for size in (self.gap, self.deviation, self.later_gap))
-        if self.violated or not self.plausible or is_beyond:
-            return UNEXPLAINED
-        return NEAR_TIE if noise <= ceiling and not math.isnan(self.gap) else UNKNOWN
+NOTHING = Evidence()
+
+
+def judge(known: Evidence, noise: float, ceiling: float) -> tuple[str, str]:
+    """Return NEAR_TIE, UNEXPLAINED or UNKNOWN, and why, where the sizes do not say it.
+
+    Args:
+        known: what is known of the divergence.
+        noise: NaN if it was not measured.
+        ceiling: the most noise that is believed; NaN where that is unknown.
+    """
+    limit = largest_gap(noise, ceiling)
+    if known.violated or known.fault:
+        return UNEXPLAINED, VIOLATED.format(known.violated) if known.violated else known.fault
+    if known.unjudged:
+        return UNKNOWN, known.unjudged
+    if known.is_end and known.candidate_gap > limit:
+        return UNEXPLAINED, ""
+    if known.measured_from == TARGET and (known.before > limit or known.reference_gap > limit):
+        is_stopped = known.is_reference_end and not known.before > limit
+        return UNKNOWN, STOPPED if is_stopped else FOREIGN
+    if known.is_retokenised and known.gap <= limit < known.later_gap:
+        return UNKNOWN, OTHER_TOKENS
+    if any(size > limit for size in (known.gap, known.deviation, known.later_gap)):
+        return UNEXPLAINED, ""
+    if math.isnan(known.gap) or known.is_bound or not noise <= ceiling:
+        return UNKNOWN, NOT_MEASURED
+    return (UNKNOWN, OPEN_END) if known.is_open else (NEAR_TIE, "")
+
+
+def judge_all(
+    known: Sequence[Evidence | None], noise: float, ceiling: float
+) -> list[tuple[str, str]]:
+    """Judge the texts of a run in the light of each other: 4 above. See `judge`.
+
+    known: of each text; None where there is nothing to judge, which has the cause "".
+    """
+    found = [("", "") if each is None else judge(each, noise, ceiling) for each in known]
+    if not any(
+        cause == UNEXPLAINED and each is not None and not each.violated
+        for each, (cause, _) in zip(known, found, strict=True)
+    ):
+        return found
+    return [(UNKNOWN, DOUBTED) if cause == NEAR_TIE else (cause, why) for cause, why in found]
 
 
 def largest_gap(noise: float, ceiling: float) -> float:
@@ -175,94 +160,10 @@ def divergence(tokens: Sequence[object], reference: Sequence[object]) -> int | N
     return None if len(tokens) == len(reference) else min(len(tokens), len(reference))
 
 
-def partial_match(tokens: Sequence[int], reference: Sequence[int]) -> float:
+def partial_match(tokens: Sequence[object], reference: Sequence[object]) -> float:
     """Return the length of the common prefix over that of the reference, 1.0 for equal outputs.
 
     This is the partial match of arXiv 2510.22876.
     """
     at = divergence(tokens, reference)
     return 1.0 if at is None else at / max(len(reference), 1)
-
-
-def evidence(
-    result: Outputs, reference: Outputs, request: int, scores: TextScores | None = None
-) -> Evidence:
-    """Return what is known of the first divergence of a request, whose outputs differ.
-
-    Args:
-        result, reference: both runs.
-        request: number of the prompt.
-        scores: the target's scores of the result's text, computed apart from both runs. None takes
-            the reference's record for it, up to the first violation in there.
-    """
-    ours, theirs = result.tokens[request], reference.tokens[request]
-    at = divergence(ours, theirs)
-    assert at is not None
-    violated = result.violated(request, at)
-    if at >= min(len(ours), len(theirs)):
-        shorter = result if at == len(ours) else reference
-        return Evidence(violated=violated, plausible=not shorter.is_whole(request))
-    if result.meta["sampling"] is not None:
-        return Evidence(violated=violated)
-    record = None if result.scores is None else result.scores[request]
-    # A run that did not emit its own best token was not turned by rounding.
-    plausible = record is None or record.rounds[at] < 0 or bool(record.ids[at, 0] == ours[at])
-    trusted: Scores | None = scores
-    if trusted is None and reference.scores is not None and reference.sound(request)[at]:
-        trusted = reference.scores[request]
-    if trusted is None:
-        return Evidence(violated=violated, plausible=plausible)
-    deviation = math.nan if record is None else _largest(logprob_changes(trusted, record, at + 1))
-    size = gap(trusted, at, (ours[at], theirs[at]))
-    later_gap = math.nan
-    if scores is not None:
-        below = scores.logprobs[:, 0] - scores.chosen  # (M,)
-        is_sound = np.full(len(ours), True) if record is None else result.sound(request)
-        # The result's token may lie below the best one by more than the two tokens differ.
-        size = max(size, float(below[at]))
-        # A near tie must not hide a fault that shows only afterwards.
-        later_gap = _largest(below[at + 1 :][is_sound[at + 1 :]])
-    return Evidence(size, deviation, later_gap, violated, plausible)
-
-
-def doubt_near_ties(causes: Sequence[str], violated: Sequence[str]) -> list[str]:
-    """Return the causes of a run's divergences, each in the light of the others: see 4 above.
-
-    violated: the first violated rule of each, "" if none.
-    """
-    has_unlocated_fault = any(
-        cause == UNEXPLAINED and not rule for cause, rule in zip(causes, violated, strict=True)
-    )
-    if not has_unlocated_fault:
-        return list(causes)
-    return [UNKNOWN if cause == NEAR_TIE else cause for cause in causes]
-
-
-def noise_of_records(result: Outputs, reference: Outputs) -> float:
-    """Return the largest change of a leading token's log-probability between two recorded runs.
-
-    It is taken over all prefixes that both have, up to where one of them violates an invariant; NaN
-    if there is none.
-    """
-    if result.scores is None or reference.scores is None:
-        return math.nan
-    largest = []
-    for request, (ours, theirs) in enumerate(zip(result.tokens, reference.tokens, strict=True)):
-        at = divergence(ours, theirs)
-        shorter = min(len(ours), len(theirs))
-        # At the divergence itself the prefixes are still equal, so its scores compare too.
-        stop = shorter if at is None else min(at + 1, shorter)
-        is_sound = result.sound(request)[:stop] & reference.sound(request)[:stop]
-        changes = logprob_changes(reference.scores[request], result.scores[request], stop)
-        largest.append(_largest(changes[is_sound]))
-    return _largest(np.array(largest))
-
-
-def _largest(values: Array) -> float:
-    """Return the largest of values that are not NaN, NaN if there is none."""
-    return float(np.fmax.reduce(values, axis=None, initial=math.nan))
-
-
-def _stage(violation: Violation) -> int:
-    """Return when a violation happened, as round * 5 + phase."""
-    return int(violation.round) * len(PHASES) + PHASES.index(violation.phase)

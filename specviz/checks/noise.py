@@ -1,12 +1,9 @@
-"""A target's scores of a text that is already written, and their noise.
-
-Contract: plain forwards of transformers over left-padded rows, with the cache that the model makes
-for itself. Nothing of the loop, its layouts and its slabs takes part, so that a mistake there
-cannot pass as noise. M tokens of a text are new; the prompt's are not counted.
+"""A target's scores of a text that is already written, and their noise, by plain forwards of
+transformers. Nothing of the decode loop takes part, so that a mistake there cannot pass as noise.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 import torch
@@ -14,42 +11,28 @@ from torch import Tensor
 
 from specviz.checks.scores import TextScores
 
+if TYPE_CHECKING:
+    from specviz.checks.audit.target import Target
+    from specviz.engine.models.pair import Pair
+
 SAMPLE, MOST = 8, 32  # texts in which noise is measured: the diverging ones, within these bounds
 STEP = 512  # new tokens a forward, so that the logits of a long text fit in memory
 
+Scoring = Union["Pair", "Target"]  # what has a target
 Text = tuple[Sequence[int], Sequence[int]]  # a prompt's tokens and the new ones
-
-
-class Scoring(Protocol):
-    """What has a target to score texts with: a pair, or the target of an audit."""
-
-    @property
-    def target(self) -> Any: ...
-
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def vocabulary_size(self) -> int: ...
 
 
 def score_text(pair: Scoring, text: Text, leading: int = 5) -> TextScores:
     """Score one text at batch 1: the prompt in one forward, up to STEP new tokens in a second one,
     and so on.
     """
-    new = text[1]
     parts = []
-    for first, logprobs in _forwards(pair, [text], STEP):
-        parts.append(_leading(logprobs[0], new[first : first + logprobs.shape[1]], leading))
-    ids, values, chosen = (np.concatenate(each) for each in zip(*parts, strict=True))
-    return TextScores(ids, values, chosen)
-
-
-def _leading(logprobs: Tensor, new: Sequence[int], leading: int) -> tuple[Any, Any, Any]:
-    """Return the leading ids and their log-probabilities, both (q, k), and the text's own, (q,)."""
-    top = logprobs.topk(min(leading, logprobs.shape[-1]), -1)
-    chosen = logprobs.gather(1, torch.tensor(new, device=logprobs.device)[:, None])[:, 0]
-    return top.indices.cpu().numpy(), top.values.cpu().numpy(), chosen.cpu().numpy()
+    for m, (logprobs,) in _forwards(pair, [text], STEP):
+        new = torch.tensor(text[1][m : m + len(logprobs)], device=logprobs.device)
+        top = logprobs.topk(min(leading, logprobs.shape[-1]), -1)
+        chosen = logprobs.gather(1, new[:, None])[:, 0]
+        parts.append([each.cpu().numpy() for each in (top.indices, top.values, chosen)])
+    return TextScores(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
 def measure_noise(
@@ -73,34 +56,22 @@ def measure_noise(
             at least SAMPLE or one full batch, and at most MOST.
     """
     sample = min(max(diverging, SAMPLE), MOST)
-    scores: dict[int, TextScores] = {}
+    alone: dict[int, TextScores] = {}  # the shapes of two runs read the same texts
     largest = 0.0
     for rows, step in shapes:
         count = min(max(sample, rows), len(texts))
         for first in range(0, count, rows):
             group = range(first, min(first + rows, count))
-            # The shapes of two runs read the same texts; each is scored alone once.
             for i in group:
-                if i not in scores:
-                    scores[i] = score_text(pair, texts[i], leading)
-            change = _largest_change(
-                pair, [texts[i] for i in group], [scores[i] for i in group], step
-            )
-            largest = max(largest, change)
-    return largest
-
-
-def _largest_change(
-    pair: Scoring, texts: Sequence[Text], scores: Sequence[TextScores], step: int
-) -> float:
-    largest = 0.0
-    for first, logprobs in _forwards(pair, texts, step):
-        for row, alone in enumerate(scores):
-            ids = torch.from_numpy(alone.ids[first : first + step]).to(pair.device)
-            before = torch.from_numpy(alone.logprobs[first : first + step]).to(pair.device)
-            if len(ids):
-                now = logprobs[row, : len(ids)].gather(1, ids)
-                largest = max(largest, float((now - before).abs().max()))
+                if i not in alone:
+                    alone[i] = score_text(pair, texts[i], leading)
+            for m, logprobs in _forwards(pair, [texts[i] for i in group], step):
+                for row, i in enumerate(group):
+                    ids = torch.from_numpy(alone[i].ids[m : m + step]).to(pair.device)
+                    before = torch.from_numpy(alone[i].logprobs[m : m + step]).to(pair.device)
+                    changes = logprobs[row, : len(ids)].gather(1, ids) - before
+                    if len(ids):
+                        largest = max(largest, float(changes.abs().max()))
     return largest
 
 
@@ -113,7 +84,12 @@ def _forwards(pair: Scoring, texts: Sequence[Text], step: int) -> Iterator[tuple
     """
     prompt_length = max(len(prompt) for prompt, _ in texts)
     new_length = max(len(new) for _, new in texts)
-    tokens, mask = _padded(texts, prompt_length, new_length)
+    tokens = torch.zeros(len(texts), prompt_length + new_length, dtype=torch.long)
+    mask = torch.zeros_like(tokens)
+    for row, (prompt, new) in enumerate(texts):
+        start = prompt_length - len(prompt)
+        tokens[row, start : prompt_length + len(new)] = torch.tensor([*prompt, *new])
+        mask[row, start:] = 1
     tokens, mask = tokens.to(pair.device), mask.to(pair.device)
     # Padding would get -1, which an embedding of positions cannot look up.
     positions = (mask.cumsum(1) - 1).clamp(min=0)
@@ -138,14 +114,3 @@ def _forwards(pair: Scoring, texts: Sequence[Text], step: int) -> Iterator[tuple
         # A padded LM head has more columns than tokens; they would change the softmax.
         logits = out.logits[..., : pair.vocabulary_size].to(pair.device)
         yield m, logits.float().log_softmax(-1)
-
-
-def _padded(texts: Sequence[Text], prompt_length: int, new_length: int) -> tuple[Tensor, Tensor]:
-    """Return the tokens of all texts, with padded prompts, and their mask, both (b, T)."""
-    tokens = torch.zeros(len(texts), prompt_length + new_length, dtype=torch.long)
-    mask = torch.zeros_like(tokens)
-    for row, (prompt, new) in enumerate(texts):
-        start = prompt_length - len(prompt)
-        tokens[row, start : prompt_length + len(new)] = torch.tensor([*prompt, *new])
-        mask[row, start:] = 1
-    return tokens, mask

@@ -1,9 +1,9 @@
-"""A target's scores of a text's new tokens: its leading choices and their log-probabilities.
-
-Contract: arrays and records in, arrays out. Not known here: models, and what a difference means.
+"""A target's log-probabilities of a text's new tokens: how far they lie apart, and how they change.
+No model is known here, nor what a difference means.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -13,32 +13,35 @@ from specviz.checks.branches import Branches
 from specviz.record.schema import Array
 from specviz.record.trace import Trace
 
-
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """A target's k leading choices at M new tokens: ids (M, k), best first; logprobs (M, k)."""
-
-    ids: Array
-    logprobs: Array
+Token = int | str  # an id, or the text of a token where no id is known
+Place = Mapping[Token, float]  # the log-probabilities that are known at one place of a text
+ENOUGH = 32  # changes from which a noise is measured: most of a few lie far below the largest
+_LEAST = 1e-6  # a probability below this counts as 0
 
 
 @dataclass(frozen=True, eq=False)
-class TextScores(Scores):
-    """Scores of a text that was read as it stands.
+class TextScores:
+    """Scores of M tokens of a text that was read as it stands.
 
+    ids, logprobs: (M, k), of the k leading tokens, best first.
     chosen: (M,), the log-probabilities of the text's own tokens.
     """
 
+    ids: Array
+    logprobs: Array
     chosen: Array
 
 
 @dataclass(frozen=True, eq=False)
-class RecordedScores(Scores):
+class RecordedScores:
     """Scores that a run recorded when it emitted the M tokens of one request.
 
+    ids, logprobs: (M, k), of the k leading tokens, best first.
     rounds: (M,), the round of each token; -1 where it is not recorded.
     """
 
+    ids: Array
+    logprobs: Array
     rounds: Array
 
 
@@ -67,24 +70,38 @@ def recorded_scores(trace: Trace) -> list[RecordedScores]:
     return [RecordedScores(ids[a:b], logprobs[a:b], rounds[a:b]) for a, b in spans]
 
 
-def logprob_changes(scores: Scores, other: Scores, stop: int) -> Array:
-    """Return how much the log-probabilities of the two leading tokens differ, (stop, 2).
+def places_of(scores: TextScores | RecordedScores, stop: int | None = None) -> list[Place]:
+    """Return the leading tokens of each place, best first, up to `stop`."""
+    found: list[Place] = []
+    for ids, values in zip(
+        scores.ids[:stop].tolist(), scores.logprobs[:stop].tolist(), strict=True
+    ):
+        found.append({i: value for i, value in zip(ids, values, strict=True) if value == value})
+    return found
 
-    Where one of them is not among those of `other`, it is the least that they can differ.
+
+def distance(place: Place, tokens: Sequence[Token]) -> tuple[float, bool] | None:
+    """Return how far the least likely of `tokens` lies below the best one, and if that is a bound.
+
+    A token that is not among the known ones has at most the probability that they leave, and at
+    most that of the last of them. None where nothing is known.
     """
-    ids = scores.ids[:stop, :2]
-    before = scores.logprobs[:stop, :2]
-    is_same = ids[:, :, None] == other.ids[:stop, None, :]  # (stop, 2, k)
-    now = np.where(is_same, other.logprobs[:stop, None, :], -np.inf).max(-1)
-    lowest = other.logprobs[:stop, -1:]
-    return np.where(is_same.any(-1), np.abs(now - before), np.maximum(before - lowest, 0))
+    if not place:
+        return None
+    left = max(1 - sum(math.exp(each) for each in place.values()), _LEAST)
+    most = min([*place.values(), math.log(left)])
+    lowest = min(place.get(token, most) for token in tokens)
+    return max(place.values()) - lowest, any(token not in place for token in tokens)
 
 
-def gap(scores: Scores, at: int, tokens: Sequence[int]) -> float:
-    """Return how far the least likely of `tokens` lies below the best one at `at`.
+def changes(before: Place, after: Place, *, bounds: bool = False) -> Iterator[float]:
+    """Yield how much the log-probabilities of the two leading tokens change.
 
-    Where it is not among the leading tokens, it is the least that it can lie below.
+    Unlikely tokens change more, and decide nothing. With `bounds`, a token that `after` lacks has
+    changed by the least that it can have.
     """
-    known = dict(zip(scores.ids[at].tolist(), scores.logprobs[at].tolist(), strict=True))
-    lowest = min(known.values())
-    return float(max(known.values()) - min(known.get(token, lowest) for token in tokens))
+    for token in sorted(before, key=lambda token: -before[token])[:2]:
+        if token in after and math.isfinite(before[token] - after[token]):
+            yield abs(after[token] - before[token])
+        elif after and token not in after and bounds:
+            yield max(before[token] - min(after.values()), 0.0)

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from tqdm.auto import tqdm
 
-from specviz.checks.audit.answers import join_chunks, read_choice
+from specviz.checks.audit.forms import read_choice
 from specviz.util.errors import ServerError
 from specviz.util.files import as_write_error, check_writable, make_folder, write
 from specviz.util.interrupt import interruptions_go_to
@@ -52,9 +52,9 @@ RETRIES = 2
 MAX_LOGPROBS = 20
 MAX_CONCURRENCY = 1024
 MAX_TIMEOUT_S = 1e6  # eleven days; a socket cannot wait arbitrarily long
-# Fields that a request has anyway, or that would override them.
+# Fields that a request has anyway, or that would override them; whole answers alone are read.
 _OWN_FIELDS = (
-    "model", "prompt", "messages", "temperature", "max_tokens", "max_completion_tokens",
+    "model", "prompt", "messages", "temperature", "stream", "max_tokens", "max_completion_tokens",
     "logprobs", "top_logprobs",
 )  # fmt: skip
 # What a server may add about its drafts: vLLM the first, SGLang the second. See `log`.
@@ -313,9 +313,6 @@ class Server:
                 return {}  # some servers have no list of models, or fail at it
             raise self._explained(error) from None
         try:
-            if raw.headers.get("content-type", "").startswith("text/event-stream"):
-                parts = [line[5:] for line in raw.text.split("\n") if line.startswith("data:")]
-                return join_chunks(json.loads(part) for part in parts if part.strip() != "[DONE]")
             return json.loads(raw.text)
         except (AttributeError, TypeError, ValueError, RecursionError):
             raise ServerError(

@@ -8,8 +8,7 @@ import math
 
 import pandas as pd
 
-from specviz.checks.audit.report import Audit
-from specviz.checks.audit.verdicts import UNEXPLAINED
+from specviz.checks.audit.report import UNEXPLAINED, Audit
 from specviz.checks.equivalence import NEAR_TIE, UNKNOWN
 from specviz.views.theme import BLUE, GREEN, GREY, ORANGE, solid, tint
 

@@ -1,7 +1,5 @@
-"""`audit`: judge the outputs of anybody's decoder against a reference.
-
-Contract: reads two sets of outputs and returns a report. A model runs only if a target is given,
-and only where the texts part.
+"""`audit`: judge the outputs of anybody's decoder against a reference. A model runs only if a
+target is given, and only where the texts part.
 """
 
 import math
@@ -11,23 +9,27 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from specviz.checks.audit.duo import PARTED, Duo
-from specviz.checks.audit.ends import OPEN_END, Endings
+from specviz.checks.audit.duo import PARTED, Duo, Endings, pair_up, with_prompts
 from specviz.checks.audit.notes import notes_on
-from specviz.checks.audit.pairing import pair_up, with_prompts
 from specviz.checks.audit.reading import OutputSet, read_outputs
-from specviz.checks.audit.report import Audit
-from specviz.checks.audit.returned import noise_between, weigh
-from specviz.checks.audit.statistics import against_control
-from specviz.checks.audit.tables import make_prompts, make_totals
-from specviz.checks.audit.verdicts import LOOSEST, PROCESSED, UNEXPLAINED, Finding, doubt, judge
-from specviz.checks.equivalence import CEILINGS, NEAR_TIE, UNKNOWN, largest_gap
+from specviz.checks.audit.report import (
+    UNEXPLAINED,
+    Audit,
+    against_control,
+    make_prompts,
+    make_totals,
+)
+from specviz.checks.equivalence import CEILINGS, LOOSEST, Evidence, judge_all, largest_gap
+from specviz.checks.equivalence import UNEXPLAINED as BEYOND_NOISE
+from specviz.checks.evidence import examine, noise_of, noise_of_target
 from specviz.util.validate import require_choice, require_int, short
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from specviz.checks.audit.target import Target
+
+PROCESSED = "the target's generation_config asks for processed scores, which are not computed here"
 
 
 def audit(
@@ -80,24 +82,33 @@ def audit(
     require_int("num_draft_tokens", num_draft_tokens, 0)
     if dtype is not None:
         require_choice("dtype", dtype, CEILINGS)
-    roles = {"reference": reference, "candidate": candidate, "control": control}
     sides = {}
-    for role, source in roles.items():
+    for role, source in (("reference", reference), ("candidate", candidate), ("control", control)):
         if role != "control" or source is not None:
             side = read_outputs(role, source)
             sides[role] = side if prompts is None else with_prompts(side, prompts)
     scorer = _target(target, tokenizer, device, dtype)
     reader = None if scorer is None else scorer.tokenizer
-    endings = _endings(scorer, sides)
+    endings = Endings(frozenset(eos for side in sides.values() for eos in side.eos_token_ids))
+    if scorer is not None:
+        endings = Endings(endings.eos | scorer.eos_token_ids, scorer.padding_ids)
     duos = pair_up(sides["reference"], sides["candidate"], reader, endings)
-    if scorer is not None and scorer.ignored is not None:
-        duos = _unprocessed(duos, sides)
     controls = None
     if control is not None:
         controls = pair_up(sides["reference"], sides["control"], reader, endings)
-    shapes = _shapes(sides["reference"], sides["candidate"], batch_size, num_draft_tokens)
-    conditions = _conditions(sides, scorer, dtype, shapes)
-    return _report(duos, controls, scorer, sides, shapes, conditions)
+    # The reference drafts nothing unless it says so.
+    shapes = {sides["reference"].shape(batch_size)}
+    shapes.add(sides["candidate"].shape(batch_size, num_draft_tokens))
+    conditions = _conditions(sides, scorer, dtype, sorted(shapes))
+    if scorer is not None:
+        # Runs of specviz process no scores.
+        if scorer.ignored is not None and not all(side.is_run for side in sides.values()):
+            duos = [
+                replace(duo, known=Evidence(unjudged=PROCESSED)) if duo.is_parted else duo
+                for duo in duos
+            ]
+        scorer.check(duos, sides.values())
+    return _report(duos, controls, scorer, sorted(shapes), conditions)
 
 
 def _target(target: Any, tokenizer: Any, device: str | None, dtype: str | None) -> "Target | None":
@@ -111,34 +122,47 @@ def _target(target: Any, tokenizer: Any, device: str | None, dtype: str | None) 
     return None
 
 
-def _endings(scorer: "Target | None", sides: Mapping[str, OutputSet]) -> Endings:
-    eos = {token for side in sides.values() for token in side.eos_token_ids}
+def _report(
+    duos: Sequence[Duo],
+    controls: Sequence[Duo] | None,
+    scorer: "Target | None",
+    shapes: Sequence[tuple[int, int]],
+    conditions: dict[str, Any],
+) -> Audit:
+    against, control_noise = None, math.nan
+    if controls is not None:
+        flags = (
+            [duo.how == PARTED or bool(duo.known.fault) for duo in each]
+            for each in (duos, controls)
+        )
+        against = against_control(*flags)
+        control_noise = noise_of(controls)
     if scorer is None:
-        return Endings(frozenset(eos))
-    return Endings(scorer.eos_token_ids | eos, scorer.padding_ids)
-
-
-def _unprocessed(duos: Sequence[Duo], sides: Mapping[str, OutputSet]) -> list[Duo]:
-    """Return the pairs, none of which can be judged where scores were processed.
-
-    Runs of specviz process none.
-    """
-    if all(side.is_run for side in sides.values()):
-        return list(duos)
-    return [replace(duo, unjudged=PROCESSED) if duo.is_parted else duo for duo in duos]
-
-
-def _shapes(
-    reference: OutputSet, candidate: OutputSet, batch_size: int, num_draft_tokens: int
-) -> list[tuple[int, int]]:
-    """Return (rows, new tokens a forward) of both runs, where the reference drafts nothing unless
-    it says so.
-    """
-    shapes = set()
-    for side, K in ((reference, 0), (candidate, num_draft_tokens)):
-        drafts = K if side.num_draft_tokens is None else side.num_draft_tokens
-        shapes.add((side.batch_size or batch_size, drafts + 1))
-    return sorted(shapes)
+        noise = noise_of(duos) if math.isnan(control_noise) else control_noise
+    elif any(duo.is_parted for duo in duos):
+        noise = noise_of_target(scorer, duos, shapes)
+        noise = noise if math.isnan(control_noise) else max(noise, control_noise)
+    else:
+        noise = math.nan
+    known = [examine(duo, scorer) for duo in duos]
+    ceiling = CEILINGS.get(conditions["dtype"], CEILINGS[LOOSEST])
+    verdicts = []
+    for duo, (cause, reason) in zip(duos, judge_all(known, noise, ceiling), strict=True):
+        verdicts.append((UNEXPLAINED if cause == BEYOND_NOISE else cause or duo.how, reason))
+    limit = largest_gap(noise, ceiling)
+    notes = notes_on(
+        duos,
+        known,
+        limit,
+        has_target=scorer is not None,
+        has_control_noise=not math.isnan(control_noise),
+        dtype=conditions["dtype"],
+        ignored=None if scorer is None else scorer.ignored,
+    )
+    reader = None if scorer is None else scorer.tokenizer
+    table = make_prompts(duos, known, verdicts, controls, reader)
+    totals = make_totals([verdict for verdict, _ in verdicts])
+    return Audit(table, totals, against, noise, limit, conditions, notes)
 
 
 def _conditions(
@@ -149,79 +173,14 @@ def _conditions(
 ) -> dict[str, Any]:
     conditions: dict[str, Any] = {role: side.name for role, side in sides.items()}
     conditions["target"] = None if scorer is None else scorer.name
-    names = [side.dtype for side in sides.values() if side.dtype is not None]
-    conditions["dtype"] = dtype or max(names, key=lambda name: CEILINGS[name], default=None)
     libraries = ["specviz"]
-    if scorer is not None:
-        conditions["dtype"] = scorer.dtype
-        conditions["device"] = str(scorer.device)
+    if scorer is None:
+        names = [side.dtype for side in sides.values() if side.dtype is not None]
+        conditions["dtype"] = dtype or max(names, key=lambda name: CEILINGS[name], default=None)
+    else:
+        conditions |= {"dtype": scorer.dtype, "device": str(scorer.device)}
         conditions["noise_shapes"] = [f"{rows} x {step}" for rows, step in shapes]
         libraries += ["torch", "transformers"]
     conditions["versions"] = {name: version(name) for name in libraries}
     conditions["created"] = datetime.now(UTC).isoformat(timespec="seconds")
     return conditions
-
-
-def _report(
-    duos: Sequence[Duo],
-    controls: Sequence[Duo] | None,
-    scorer: "Target | None",
-    sides: Mapping[str, OutputSet],
-    shapes: Sequence[tuple[int, int]],
-    conditions: dict[str, Any],
-) -> Audit:
-    dtype = conditions["dtype"] if conditions["dtype"] in CEILINGS else LOOSEST
-    control_noise = math.nan if controls is None else noise_between(controls)
-    if scorer is None:
-        noise = noise_between(duos) if math.isnan(control_noise) else control_noise
-        findings = {i: weigh(duo) for i, duo in enumerate(duos) if duo.is_parted}
-    else:
-        findings, noise = _force(scorer, duos, sides, shapes)
-        noise = noise if math.isnan(control_noise) else max(noise, control_noise)
-    verdicts = []
-    for i, duo in enumerate(duos):
-        found = judge(findings[i], noise, dtype) if i in findings else (duo.how, "")
-        if duo.fault:
-            found = UNEXPLAINED, duo.fault
-        elif duo.unjudged:
-            found = UNKNOWN, duo.unjudged
-        elif found[0] == NEAR_TIE and (duo.is_open or (scorer is None and duo.our_ends)):
-            found = UNKNOWN, OPEN_END
-        verdicts.append(found)
-    verdicts = doubt(verdicts)
-    reader = None if scorer is None else scorer.tokenizer
-    limit = largest_gap(noise, CEILINGS[dtype])
-    notes = notes_on(
-        duos,
-        findings,
-        limit,
-        has_target=scorer is not None,
-        has_control_noise=not math.isnan(control_noise),
-        dtype=conditions["dtype"],
-        ignored=None if scorer is None else scorer.ignored,
-    )
-    against = None
-    if controls is not None:
-        against = against_control(_parted(duos), _parted(controls))
-    prompts = make_prompts(duos, findings, verdicts, controls, reader)
-    totals = make_totals([verdict for verdict, _ in verdicts])
-    return Audit(prompts, totals, against, noise, limit, conditions, notes)
-
-
-def _parted(duos: Sequence[Duo]) -> list[bool]:
-    return [duo.how == PARTED or bool(duo.fault) for duo in duos]
-
-
-def _force(
-    scorer: "Target",
-    duos: Sequence[Duo],
-    sides: Mapping[str, OutputSet],
-    shapes: Sequence[tuple[int, int]],
-) -> tuple[dict[int, Finding], float]:
-    """Return what the target says of each divergence, and the noise, NaN without divergences."""
-    from specviz.checks.audit.forcing import check_target, force, noise_of_target
-
-    check_target(scorer, duos, list(sides.values()))
-    findings = {i: force(scorer, duo) for i, duo in enumerate(duos) if duo.is_parted}
-    noise = noise_of_target(scorer, duos, shapes) if findings else math.nan
-    return findings, noise

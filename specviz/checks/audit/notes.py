@@ -1,20 +1,15 @@
-"""What an audit cannot tell, and what speaks against its reference, in sentences.
-
-Contract: what was compared goes in, sentences for the report come out.
-"""
+"""What an audit cannot tell, and what speaks against its reference, in sentences."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from specviz.checks.audit.duo import EQUAL, LONGER, SHORTER, Duo
-from specviz.checks.audit.output import Output
-from specviz.checks.audit.verdicts import LOOSEST, Finding
-from specviz.checks.equivalence import CEILINGS, largest_gap
+from specviz.checks.equivalence import CEILINGS, LOOSEST, TARGET, Evidence, largest_gap
 
 
 def notes_on(
     duos: Sequence[Duo],
-    findings: Mapping[int, Finding],
+    known: Sequence[Evidence | None],
     limit: float,
     *,
     has_target: bool,
@@ -26,7 +21,7 @@ def notes_on(
 
     Args:
         duos: all prompts.
-        findings: of the diverging prompts, by number.
+        known: what is known of each that differs.
         limit: the largest gap that noise explains.
         has_target: whether a target scored them.
         has_control_noise: whether the noise is that of the reference against a control.
@@ -36,87 +31,70 @@ def notes_on(
     found = [*_on_texts(duos)]
     if ignored and not all(duo.how == EQUAL for duo in duos):
         found.append(ignored)
-    if not any(duo.is_parted for duo in duos):
-        return tuple(found)
-    if has_target:
-        found += _on_reference(findings, limit)
-        found += _on_dtype(findings, limit, dtype)
-    else:
-        found += _without_target(duos, has_control_noise, dtype is not None)
+    parted = [duo for duo in duos if duo.is_parted]
+    if parted and has_target:
+        found += _on_target(known, limit, dtype)
+    elif not all(duo.unit == "character" for duo in parted):  # of which that is said already
+        found += _without_target(parted, has_control_noise, dtype)
     return tuple(found)
 
 
 def _on_texts(duos: Sequence[Duo]) -> Iterator[str]:
-    again = sum(duo.is_retokenised for duo in duos)
-    if again:
+    sides = [(duo.reference, duo.candidate) for duo in duos]
+    total = len(duos)
+    if again := sum(duo.is_retokenised for duo in duos):
         yield (
-            f"{again} of {len(duos)} outputs are texts, which the target's tokenizer read again. "
+            f"{again} of {total} outputs are texts, which the target's tokenizer read again. "
             "A decoder may have written other tokens for the same text, so a gap may be that of "
             "another token."
         )
-    letters = sum(duo.unit == "character" for duo in duos)
-    if letters:
+    if letters := sum(duo.unit == "character" for duo in duos):
         yield (
-            f"{letters} of {len(duos)} outputs are texts without token ids and were compared "
+            f"{letters} of {total} outputs are texts without token ids and were compared "
             "letter by letter. Different tokens of the same text, and special tokens, are not "
             "seen; and no letter has a log-probability, so no divergence can be judged."
         )
-    short = sum(duo.how in (SHORTER, LONGER) and not duo.fault for duo in duos)
-    if short:
+    if short := sum(duo.how in (SHORTER, LONGER) and not duo.known.fault for duo in duos):
         yield (
-            f"{short} of {len(duos)} texts are equal as far as the shorter one goes. The rest of "
+            f"{short} of {total} texts are equal as far as the shorter one goes. The rest of "
             "the longer one is not judged; give both sides one budget, and state it as max_tokens."
         )
-    reasoned = sum(duo.candidate.has_reasoning or duo.reference.has_reasoning for duo in duos)
-    if reasoned:
-        yield f"{reasoned} of {len(duos)} texts are reasoning and content, compared as one text."
-    unknown = sum(duo.prompt_ids is None and not _has_prompts(duo) for duo in duos)
-    if unknown:
+    if reasoned := sum(any(side.has_reasoning for side in both) for both in sides):
+        yield f"{reasoned} of {total} texts are reasoning and content, compared as one text."
+    has_prompts = [all(side.has_prompt for side in both) for both in sides]
+    if unknown := sum(
+        duo.prompt_ids is None and not has for duo, has in zip(duos, has_prompts, strict=True)
+    ):
         yield (
             f"{unknown} outputs could not be matched by their prompts, because a side names none. "
             "They were matched by their order."
         )
 
 
-def _has_prompts(duo: Duo) -> bool:
-    return all(_has_prompt(side) for side in (duo.reference, duo.candidate))
-
-
-def _has_prompt(output: Output) -> bool:
-    return output.prompt is not None or output.prompt_ids is not None
-
-
-def _on_reference(findings: Mapping[int, Finding], limit: float) -> Iterator[str]:
-    off = {i: each for i, each in findings.items() if each.below > limit}
+def _on_target(known: Sequence[Evidence | None], limit: float, dtype: str | None) -> Iterator[str]:
+    read = [(i, each) for i, each in enumerate(known) if each and each.measured_from == TARGET]
+    off = [(i, each) for i, each in read if each.below > limit]
     if off:
-        i = min(off)
+        i, first = off[0]
         yield (
-            f"The reference itself is not what the target writes in {len(off)} of {len(findings)} "
-            f"diverging texts (prompt {i}, token {off[i].below_at}: {off[i].below:.3g} below the "
-            "best). It was sampled, or made with another model, prompt template or dtype, or is "
-            "wrong; compare the columns reference_gap and candidate_gap."
+            f"The reference itself is not what the target writes in {len(off)} of {len(read)} "
+            f"diverging texts (prompt {i}, token {first.below_at}: {first.below:.3g} below "
+            "the best). It was sampled, or made with another model, prompt template or dtype, or "
+            "is wrong; compare the columns reference_gap and candidate_gap."
         )
-
-
-def _on_dtype(findings: Mapping[int, Finding], limit: float, dtype: str | None) -> Iterator[str]:
-    gaps = [each.gap for each in findings.values() if each.gap > limit]
-    if (
-        dtype in ("float32", "float64")
-        and gaps
-        and max(gaps) <= largest_gap(math.nan, CEILINGS[LOOSEST])
-    ):
+    largest = max((each.gap for _, each in read if each.gap > limit), default=math.inf)
+    if dtype in ("float32", "float64") and largest <= largest_gap(math.nan, CEILINGS[LOOSEST]):
         yield (
             f"The target reads in {dtype}. If the outputs were written in bfloat16 or float16, "
             "these gaps may be its noise: pass dtype= (--dtype), or the target in that dtype."
         )
 
 
-def _without_target(duos: Sequence[Duo], has_control_noise: bool, has_dtype: bool) -> Iterator[str]:
-    parted = [duo for duo in duos if duo.is_parted]
-    has_any = any(_has_logprobs(side) for duo in parted for side in (duo.reference, duo.candidate))
-    if all(duo.unit == "character" for duo in parted):
-        return  # which is said already
-    if not has_any:
+def _without_target(
+    parted: Sequence[Duo], has_control_noise: bool, dtype: str | None
+) -> Iterator[str]:
+    sides = [side for duo in parted for side in (duo.reference, duo.candidate)]
+    if all(side.logprobs is None and side.candidates is None for side in sides):
         yield (
             "There is neither a target nor a log-probability, so no divergence can be judged. "
             "Pass the target, or outputs with log-probabilities."
@@ -132,15 +110,11 @@ def _without_target(duos: Sequence[Duo], has_control_noise: bool, has_dtype: boo
             "to where they part. A slight fault of the candidate would count as noise; pass a "
             "control, or the target."
         )
-    if not all(duo.reference.candidates is not None for duo in parted):
+    if any(duo.reference.candidates is None for duo in parted):
         yield (
             "The reference has no candidates beside its own tokens, so what it gave the "
             "candidate's token is not known, and no divergence can be called a near tie. Ask for "
             "the log-probabilities of the top 2 or more."
         )
-    if not has_dtype:
+    if dtype is None:
         yield f"The dtype of the runs is not known; {LOOSEST} is assumed, which has most noise."
-
-
-def _has_logprobs(output: Output) -> bool:
-    return output.logprobs is not None or output.candidates is not None

@@ -1,18 +1,14 @@
 """What a decoder wrote after one prompt, in one form for all engines, and that form as JSON.
-
-Contract: values from files and foreign objects go in, checked `Output`s come out. `where` says in
-errors which one is wrong: "line 3 of a.jsonl" or "reference[2]". Not known here: files, models.
+`where` says in errors which output is wrong: "line 3 of a.jsonl" or "reference[2]".
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from specviz.checks.scores import Place, Token
 from specviz.util.validate import is_count, is_int, is_list, is_real, short
-
-Token = int | str  # an id, or the text of a token where no id is known
-Candidates = tuple[tuple[Token, float], ...]  # tokens with their log-probabilities, best first
 
 # What engines call the budget of new tokens, the name of the JSONL form first.
 BUDGETS = ("max_tokens", "max_completion_tokens", "max_new_tokens", "max_gen_toks", "n_predict")
@@ -25,6 +21,10 @@ _REASONS = {
 _FAILED = ("abort", "aborted", "error", "cancelled", "canceled", "timeout")
 # A log-probability is at most 0. Some engines round their sums a little above it.
 _ROUNDING = 1e-3
+# What the entries of a list must be.
+_ID = "a token id, an int >= 0"
+_LOGPROB = "a log-probability, a natural logarithm <= 0, or null"
+_PAIRS = "a list of pairs [token, log-probability], such as [[42, -0.25]]"
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,9 @@ class Output:
             The marks between them are missing then.
         is_chat: whether the prompt was put into a chat template, by a server for instance.
         key: what its file calls the prompt, such as "custom_id request-1 0"; "" if nothing.
+        is_recorded: whether a record of specviz brought the candidates.
+        violated: the first invariant that this record violates, "" if none.
+        sound: how many tokens were emitted before that; None if all.
     """
 
     where: str
@@ -57,65 +60,99 @@ class Output:
     pieces: tuple[str, ...] | None = None
     text: str | None = None
     logprobs: tuple[float, ...] | None = None
-    candidates: tuple[Candidates, ...] | None = None
+    candidates: tuple[Place, ...] | None = None
     finish_reason: str = ""
     messages: tuple[Mapping[str, Any], ...] | None = None
     budget: int | None = None
     has_reasoning: bool = False
     is_chat: bool = False
     key: str = ""
+    is_recorded: bool = False
+    violated: str = ""
+    sound: int | None = None
 
     @property
     def tokens(self) -> Sequence[Token] | None:
         """The new tokens that the log-probabilities belong to."""
         return self.pieces if self.token_ids is None else self.token_ids
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the text did not end by itself, but because its run did."""
+        return self.finish_reason in ("interrupted", "elsewhere")
+
+    @property
+    def has_prompt(self) -> bool:
+        return self.prompt is not None or self.prompt_ids is not None
+
+    def place(self, m: int) -> Place:
+        """Return the known log-probabilities at one place, with the written token's among them."""
+        known = dict(self.candidates[m]) if self.candidates is not None else {}
+        own = math.nan if self.logprobs is None else self.logprobs[m]
+        if self.tokens is not None and not math.isnan(own):
+            known.setdefault(self.tokens[m], own)
+        return known
+
+    def violated_at(self, at: int) -> str:
+        """Return the rule that its record had violated when it emitted a token, "" if none."""
+        return "" if self.sound is None or at < self.sound else self.violated
+
     def with_prompt(self, prompt: object, name: str) -> "Output":
         """Return the output with this prompt, text, token ids or messages, if it names none."""
-        if any(each is not None for each in (self.prompt, self.prompt_ids, self.messages)):
+        if self.has_prompt or self.messages is not None:
             return self
         if is_list(prompt) and prompt and isinstance(prompt[0], Mapping):
-            return replace(self, messages=_messages(name, prompt), is_chat=True)
-        text, ids = _prompt({"prompt": prompt}, name)
-        messages = None
-        if self.is_chat and text is not None:
-            messages = ({"role": "user", "content": text},)
-        return replace(self, prompt=text, prompt_ids=ids, messages=messages)
+            return replace(self, **_asked(name, {"messages": prompt}), is_chat=True)
+        asked = _asked(name, {"prompt": prompt})
+        if self.is_chat and asked["prompt"] is not None:
+            asked["messages"] = ({"role": "user", "content": prompt},)
+        return replace(self, **asked)
 
 
-def from_record(where: str, record: Mapping[str, Any]) -> Output:
+def from_record(
+    where: str, record: Mapping[str, Any], *, is_chat: bool = False, key: str = ""
+) -> Output:
     """Return the output that an object of the JSONL form describes.
 
-    Raises:
-        ValueError: a field holds something else than its kind, or there is no output.
+    Raises ValueError if a field holds something else than its kind, or there is no output.
     """
-    prompt, prompt_ids = _prompt(record, where)
-    token_ids = _ids(where, "token_ids", record.get("token_ids"))
-    pieces = _pieces(where, record.get("tokens"))
-    text = _text(where, "text", record.get("text"))
+    token_ids = _list(where, record, "token_ids", is_count, _ID)
+    pieces = _list(where, record, "tokens", _is_text, "a text")
+    text = _field(where, record, "text", _is_text, "a str")
     if token_ids is None and pieces is None and text is None:
         raise ValueError(f"{where} has null for 'token_ids', 'tokens' and 'text'; write one")
-    tokens: Sequence[Token] | None = pieces if token_ids is None else token_ids
-    if token_ids is not None and pieces is not None and len(token_ids) != len(pieces):
-        raise ValueError(
-            f"{where} has {len(token_ids)} token_ids and {len(pieces)} tokens; write one of them, "
-            "or as many of both"
-        )
-    count = None if tokens is None else len(tokens)
+    tokens = pieces if token_ids is None else token_ids
+    logprobs = _list(where, record, "logprobs", _is_logprob, _LOGPROB)
+    top = _list(where, record, "top_logprobs", _are_pairs, _PAIRS)
+    for name, found in (("tokens", pieces), ("logprobs", logprobs), ("top_logprobs", top)):
+        if found is not None and (tokens is None or len(found) != len(tokens)):
+            count = "no" if tokens is None else len(tokens)
+            raise ValueError(
+                f"{where}: {name} has {len(found)} entries for {count} tokens; write one for each "
+                "of 'token_ids' or 'tokens', null where it is not known"
+            )
+    if text is not None:
+        # JSON may hold halves of a letter, which no tokenizer takes.
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    elif pieces is not None:
+        text = "".join(pieces)
+    reason = _field(where, record, "finish_reason", _is_text, "a str")
+    has_reasoning = _field(where, record, "has_reasoning", _is_bool, "true or false")
+    budgets = [_field(where, record, name, is_int, "an int") for name in BUDGETS]
     return Output(
         where,
-        prompt,
-        prompt_ids,
-        token_ids,
-        pieces,
-        text if text is not None or pieces is None else "".join(pieces),
-        _logprobs(where, record.get("logprobs"), count),
-        _all_candidates(where, record.get("top_logprobs"), count),
-        read_reason(where, _text(where, "finish_reason", record.get("finish_reason"))),
-        _messages(where, record.get("messages")),
-        _budget(where, record),
-        _flag(where, "has_reasoning", record.get("has_reasoning")),
-        record.get("messages") is not None,
+        token_ids=None if token_ids is None else tuple(map(int, token_ids)),
+        pieces=pieces,
+        text=text,
+        logprobs=None if logprobs is None else tuple(map(_as_logprob, logprobs)),
+        candidates=None if top is None else tuple(map(_place, top)),
+        finish_reason=read_reason(where, reason),
+        # llama.cpp writes -1 for no limit.
+        budget=next((int(each) for each in budgets if each is not None and each >= 0), None),
+        has_reasoning=bool(has_reasoning),
+        is_chat=is_chat or record.get("messages") is not None,
+        key=key,
+        **_asked(where, record),
     )
 
 
@@ -138,155 +175,87 @@ def failed(where: str, error: object) -> ValueError:
     )
 
 
-def _messages(where: str, value: object) -> tuple[Mapping[str, Any], ...] | None:
-    if value is None:
-        return None
-    if not is_list(value) or not value or not all(_is_message(each) for each in value):
+def plain_list(value: Any) -> Any:
+    """Return an array as a list, and what is none as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _asked(where: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an output that say after what it was written."""
+    prompt = record.get("prompt")
+    ids = _list(where, record, "prompt_token_ids", is_count, _ID)
+    if prompt is not None and not isinstance(prompt, str):
+        kind = f"{_ID}, of a prompt that is no text"
+        ids = _list(where, record, "prompt", is_count, kind) if ids is None else ids
+        prompt = None
+    kind = "an object with 'role' and 'content'"
+    messages = _list(where, record, "messages", _is_message, kind) or None
+    return {"prompt": prompt, "prompt_ids": ids, "messages": messages}
+
+
+def _field(
+    where: str, record: Mapping[str, Any], key: str, is_right: Callable[[Any], bool], kind: str
+) -> Any:
+    """Return a value, None if there is none. Raise ValueError if it is of another kind."""
+    value = record.get(key)
+    if value is not None and not is_right(value):
         raise ValueError(
-            f"{where}: messages must be a list of objects with 'role' and 'content', got "
-            f"{short(value)}; write them as they were sent"
+            f"{where}: {key} must be {kind}, got {short(value)}; docs/debug.md has the form"
         )
-    return tuple(value)
+    return value
+
+
+def _list(
+    where: str, record: Mapping[str, Any], key: str, is_right: Callable[[Any], bool], kind: str
+) -> tuple[Any, ...] | None:
+    """Return a list's entries, None if there is none. Raise ValueError for other kinds."""
+    values = plain_list(record.get(key))
+    if values is None:
+        return None
+    if not is_list(values):
+        raise ValueError(
+            f"{where}: {key} must be a list, got {short(values)}; each entry is {kind}"
+        )
+    for i, each in enumerate(values):
+        if not is_right(each):
+            raise ValueError(
+                f"{where}: {key}[{i}] must be {kind}, got {short(each)}; docs/debug.md has the form"
+            )
+    return tuple(values)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool)
 
 
 def _is_message(value: object) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("role"), str) and "content" in value
 
 
-def _budget(where: str, record: Mapping[str, Any]) -> int | None:
-    for key in BUDGETS:
-        value = record.get(key)
-        if value is not None and not is_int(value):
-            raise ValueError(f"{where}: {key} must be an int, got {short(value)}; write a count")
-        if value is not None and value >= 0:  # llama.cpp writes -1 for no limit
-            return int(value)
-    return None
+def _is_logprob(value: object) -> bool:
+    return value is None or (is_real(value) and not value > _ROUNDING)
 
 
-def _flag(where: str, key: str, value: object) -> bool:
-    if value is not None and not isinstance(value, bool):
-        raise ValueError(f"{where}: {key} must be true or false, got {short(value)}; write one")
-    return bool(value)
+def _are_pairs(value: Any) -> bool:
+    entries = list(value.items()) if isinstance(value, Mapping) else value or ()
+    return is_list(entries) and all(
+        is_list(each)
+        and len(each) == 2
+        and (is_count(each[0]) or _is_text(each[0]))
+        and _is_logprob(each[1])
+        for each in entries
+    )
 
 
-def _prompt(record: Mapping[str, Any], where: str) -> tuple[str | None, tuple[int, ...] | None]:
-    prompt = record.get("prompt")
-    ids = _ids(where, "prompt_token_ids", record.get("prompt_token_ids"))
-    if prompt is None or isinstance(prompt, str):
-        return prompt, ids
-    if ids is None:
-        ids = _ids(where, "prompt", prompt)
-    return None, ids
+def _place(value: Any) -> Place:
+    entries = value.items() if isinstance(value, Mapping) else value or ()
+    found = {token: _as_logprob(each) for token, each in entries}
+    return {token: each for token, each in found.items() if not math.isnan(each)}
 
 
-def _ids(where: str, key: str, value: object) -> tuple[int, ...] | None:
-    values = plain_list(value)
-    if values is None:
-        return None
-    if not is_list(values):
-        raise ValueError(
-            f"{where}: {key} must be a list of token ids, got {short(value)}; write ints"
-        )
-    for i, each in enumerate(values):
-        if not is_count(each):
-            raise ValueError(
-                f"{where}: {key}[{i}] must be a token id, an int >= 0, got {short(each)}; write "
-                "the ids that the decoder gave"
-            )
-    return tuple(int(each) for each in values)
-
-
-def _pieces(where: str, value: object) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    if not is_list(value) or not all(isinstance(each, str) for each in value):
-        raise ValueError(
-            f"{where}: tokens must be a list of texts, got {short(value)}; write token ids under "
-            "'token_ids'"
-        )
-    return tuple(value)
-
-
-def _text(where: str, key: str, value: object) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"{where}: {key} must be a str, got {short(value)}; write a text")
-    if value is None:
-        return None
-    # JSON may hold halves of a letter, which no tokenizer takes.
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _logprobs(where: str, value: object, count: int | None) -> tuple[float, ...] | None:
-    values = plain_list(value)
-    if values is None:
-        return None
-    _check_length(where, "logprobs", values, count)
-    return tuple(_logprob(f"{where}: logprobs[{i}]", each) for i, each in enumerate(values))
-
-
-def _all_candidates(where: str, value: object, count: int | None) -> tuple[Candidates, ...] | None:
-    values = plain_list(value)
-    if values is None:
-        return None
-    _check_length(where, "top_logprobs", values, count)
-    found = []
-    for i, each in enumerate(values):
-        found.append(_candidates(f"{where}: top_logprobs[{i}]", each))
-    return tuple(found)
-
-
-def _check_length(where: str, key: str, values: Any, count: int | None) -> None:
-    if not is_list(values):
-        raise ValueError(f"{where}: {key} must be a list, got {short(values)}; write one a token")
-    if count is None:
-        raise ValueError(
-            f"{where}: {key} are given, but not the tokens that they belong to; write 'token_ids' "
-            "or 'tokens' too"
-        )
-    if len(values) != count:
-        raise ValueError(
-            f"{where}: {key} has {len(values)} entries for {count} tokens; write one a token, null "
-            "where it is not known"
-        )
-
-
-def _candidates(name: str, value: object) -> Candidates:
-    """Return the candidates of one place, from pairs (token, log-probability) or an object."""
-    if value is None:
-        return ()
-    entries = list(value.items()) if isinstance(value, Mapping) else value
-    if not is_list(entries):
-        raise ValueError(
-            f"{name} must be a list of pairs [token, log-probability], got {short(value)}; write "
-            "one pair a token"
-        )
-    found: list[tuple[Token, float]] = []
-    for entry in entries:
-        if not is_list(entry) or len(entry) != 2 or not (is_count(entry[0]) or _is_str(entry[0])):
-            raise ValueError(
-                f"{name} must hold pairs [token, log-probability], got {short(entry)}; write "
-                "for instance [42, -0.25]"
-            )
-        found.append((entry[0], _logprob(name, entry[1])))
-    found.sort(key=lambda pair: -pair[1] if not math.isnan(pair[1]) else math.inf)
-    return tuple(found)
-
-
-def _is_str(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _logprob(name: str, value: object) -> float:
-    if value is None:
-        return math.nan
-    if not is_real(value) or value > _ROUNDING:
-        raise ValueError(
-            f"{name} must be a log-probability, a number <= 0, got {short(value)}; write natural "
-            "logarithms, or null"
-        )
-    return min(float(value), 0.0)
-
-
-def plain_list(value: Any) -> Any:
-    """Return an array as a list, and what is none as it is."""
-    return value.tolist() if hasattr(value, "tolist") else value
+def _as_logprob(value: float | None) -> float:
+    return math.nan if value is None else min(float(value), 0.0)

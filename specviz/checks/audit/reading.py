@@ -1,6 +1,5 @@
-"""Read a set of outputs: from a file, a list, or a run of specviz.
-
-Contract: nothing is executed and nothing unpickled. Not known here: models, and the other side.
+"""Read a set of outputs: from a file, a list, or a run of specviz with its record. Nothing is
+executed and nothing unpickled.
 """
 
 import os
@@ -11,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from specviz.checks.audit.forms import form_of
-from specviz.checks.audit.output import Output, from_record, plain_list
-from specviz.checks.scores import RecordedScores, recorded_scores
+from specviz.checks.audit.output import Output, plain_list, read_reason
+from specviz.checks.check import check_invariants
+from specviz.checks.scores import places_of, recorded_scores
+from specviz.checks.violations import Violation
 from specviz.generation.result import Result
+from specviz.record.schema import PHASES
 from specviz.record.trace import Trace
 from specviz.util.files import is_file
 from specviz.util.jsonvalues import json_values
 from specviz.util.validate import is_list, quoted_path, short
 
 KINDS = "a JSONL file, a list of outputs, a Result or a Trace"
+_ACCEPT = PHASES.index("accept")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class OutputSet:
         outputs: one per prompt.
         batch_size, num_draft_tokens, dtype: of the run; None where unknown.
         eos_token_ids: of the run's target; none where unknown.
+        first_violated: the first invariant that its record violates, "" if none.
     """
 
     name: str
@@ -39,11 +43,17 @@ class OutputSet:
     num_draft_tokens: int | None = None
     dtype: str | None = None
     eos_token_ids: tuple[int, ...] = ()
+    first_violated: str = ""
 
     @property
     def is_run(self) -> bool:
         """Whether specviz wrote these outputs."""
         return self.batch_size is not None
+
+    def shape(self, batch_size: int = 1, num_draft_tokens: int = 0) -> tuple[int, int]:
+        """Return rows and new tokens of a forward; the arguments count where the run says none."""
+        drafts = num_draft_tokens if self.num_draft_tokens is None else self.num_draft_tokens
+        return self.batch_size or batch_size, drafts + 1
 
 
 def read_outputs(role: str, source: Any) -> OutputSet:
@@ -58,17 +68,17 @@ def read_outputs(role: str, source: Any) -> OutputSet:
         ValueError: an output cannot be read; the message names line or place.
         FileNotFoundError: there is no file at that path.
     """
-    if isinstance(source, str | os.PathLike):
-        return _read_file(role, source)
     if isinstance(source, Result | Trace):
-        return _read_run(role, source)
-    if not is_list(source):
-        raise ValueError(f"{role} must be {KINDS}, got {short(source)}; pass one of them")
-    found = [(f"{role}[{i}]", each) for i, each in enumerate(source)]
-    return _read(role, role, found)
-
-
-def _read_file(role: str, source: str | os.PathLike[str]) -> OutputSet:
+        if source.meta["sampling"] is not None:
+            raise ValueError(
+                f"{role} was sampled, and an audit judges greedy outputs; use sv.compare for runs "
+                'with coupling="gumbel"'
+            )
+        return read_run(role, source)
+    if not isinstance(source, str | os.PathLike):
+        if not is_list(source):
+            raise ValueError(f"{role} must be {KINDS}, got {short(source)}; pass one of them")
+        return _read(role, role, [(f"{role}[{i}]", each) for i, each in enumerate(source)])
     path = Path(source)
     if not is_file(path):
         raise FileNotFoundError(
@@ -84,17 +94,14 @@ def _read_file(role: str, source: str | os.PathLike[str]) -> OutputSet:
 def _read(role: str, name: str, values: Sequence[tuple[str, Any]]) -> OutputSet:
     """Return the outputs of these values, sorted by what their file calls the prompts, if it does.
 
-    Raises:
-        ValueError: there is none, one cannot be read, or two of one key have other texts.
+    Raises ValueError if there is none, one cannot be read, or two of one key have other texts.
     """
     parts = set()
-    outputs = []
+    outputs: list[Output] = []
     for where, value in values:
         value = plain_list(value)
         if isinstance(value, str | list | tuple):
-            key = "text" if isinstance(value, str) else "token_ids"
-            outputs.append(from_record(where, {key: value}))
-            continue
+            value = {"text" if isinstance(value, str) else "token_ids": value}
         if not isinstance(value, Mapping):
             raise ValueError(
                 f"{where} must be an output, an object with 'token_ids' or 'text', got "
@@ -132,50 +139,65 @@ def _by_number(key: str) -> list[tuple[int, str]]:
     return [(len(part) if i % 2 else 0, part) for i, part in parts]
 
 
-def _read_run(role: str, run: Result | Trace) -> OutputSet:
-    if run.meta["sampling"] is not None:
-        raise ValueError(
-            f"{role} was sampled, and an audit judges greedy outputs; use sv.compare for runs with "
-            'coupling="gumbel"'
-        )
+def read_run(role: str, run: Result | Trace) -> OutputSet:
+    """Read the outputs of a run, with what its record says of them, if there is one."""
     trace = run if isinstance(run, Trace) else run.trace
+    firsts = {} if trace is None else _first_violations(trace)
     scores = None if trace is None else recorded_scores(trace)
-    budgets = run.budgets if isinstance(run, Result) else run.requests["budget"]
     status = dict(enumerate(run.meta.get("status", ())))  # older records lack it
     outputs = []
-    for i, record in enumerate(_records(run)):
-        record |= {"finish_reason": status.get(i), "max_tokens": int(budgets[i])}
+    for i, (prompt, tokens, budget) in enumerate(texts_of(run)):
+        candidates, sound = None, None
         if scores is not None:
-            record |= _recorded(scores[i], record["token_ids"])
-        outputs.append(from_record(f"{role}[{i}]", record))
+            candidates = tuple(places_of(scores[i]))
+            if i in firsts:
+                stages = scores[i].rounds * len(PHASES) + _ACCEPT
+                sound = int((stages < _stage(firsts[i])).sum())
+        output = Output(
+            f"{role}[{i}]",
+            prompt_ids=tuple(prompt),
+            token_ids=tuple(tokens),
+            text=(run.texts[i] or None) if isinstance(run, Result) else None,
+            candidates=candidates,
+            finish_reason=read_reason(f"{role}[{i}]", status.get(i)),
+            budget=int(budget),
+            is_recorded=scores is not None,
+            violated=firsts[i].rule if i in firsts else "",
+            sound=sound,
+        )
+        outputs.append(output)
     meta = run.meta
-    name = f"{role} ({meta['strategy']})"
-    K = meta["num_draft_tokens"]
-    ends = tuple(meta["eos_token_ids"])
-    return OutputSet(name, tuple(outputs), meta["batch_size"], K, meta["dtype"], ends)
+    return OutputSet(
+        f"{role} ({meta['strategy']})",
+        tuple(outputs),
+        meta["batch_size"],
+        meta["num_draft_tokens"],
+        meta["dtype"],
+        tuple(meta["eos_token_ids"]),
+        min(firsts.values(), key=_stage).rule if firsts else "",
+    )
 
 
-def _records(run: Result | Trace) -> list[dict[str, Any]]:
-    """Return prompts and outputs of a run as records."""
-    if isinstance(run, Trace):
-        requests = range(run.num_requests)
-        pairs = [(run.prompt(request), run.output(request)) for request in requests]
-        return [{"prompt_token_ids": prompt, "token_ids": tokens} for prompt, tokens in pairs]
-    records = []
-    for prompt, tokens, text in zip(run.prompts, run.tokens, run.texts, strict=True):
-        record: dict[str, Any] = {"prompt_token_ids": list(prompt), "token_ids": list(tokens)}
-        if text:
-            record["text"] = text
-        records.append(record)
-    return records
+def texts_of(run: Result | Trace) -> list[tuple[list[int], list[int], int]]:
+    """Return prompt, new tokens and budget of each request of a run."""
+    if isinstance(run, Result):
+        return list(zip(run.prompts, run.tokens, run.budgets, strict=False))
+    budgets = run.requests["budget"].tolist()
+    return [(run.prompt(i), run.output(i), budget) for i, budget in enumerate(budgets)]
 
 
-def _recorded(scores: RecordedScores, tokens: Sequence[int]) -> dict[str, Any]:
-    """Return the log-probabilities that a run recorded, unless a token is without."""
-    if (scores.rounds < 0).any():
-        return {}
-    places = []
-    for ids, logprobs in zip(scores.ids, scores.logprobs, strict=True):
-        places.append(list(zip(ids.tolist(), logprobs.tolist(), strict=True)))
-    chosen = [dict(place).get(token) for token, place in zip(tokens, places, strict=True)]
-    return {"logprobs": chosen, "top_logprobs": places}
+def _first_violations(trace: Trace) -> dict[int, Violation]:
+    """Return the first violation of each request that can change its text.
+
+    What is wrong in the draft's cache alone cannot.
+    """
+    firsts: dict[int, Violation] = {}
+    for violation in check_invariants(trace):
+        if violation.model != "draft" and violation.rule != "caches":
+            firsts.setdefault(violation.request, violation)
+    return firsts
+
+
+def _stage(violation: Violation) -> int:
+    """Return when a violation happened, as round * 5 + phase."""
+    return int(violation.round) * len(PHASES) + PHASES.index(violation.phase)

@@ -1,24 +1,69 @@
-"""The report of an audit: a verdict, totals with intervals, and a row per prompt.
-
-Contract: it holds tables and sentences and draws nothing.
+"""The report of an audit: a verdict, totals with intervals, and a row per prompt. Texts are kept as
+they are: a view has to escape them.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import pandas as pd
+from scipy.stats import binomtest
 
-from specviz.checks.audit.duo import EQUAL, LONGER, SHORTER
-from specviz.checks.audit.statistics import Control
-from specviz.checks.audit.verdicts import UNEXPLAINED
-from specviz.checks.equivalence import NEAR_TIE, UNKNOWN
-from specviz.util.text import harmless
+from specviz.checks.audit.duo import EQUAL, LONGER, PARTED, SHORTER, Duo
+from specviz.checks.equivalence import NEAR_TIE, UNKNOWN, Evidence
+from specviz.checks.scores import Token
+from specviz.util.text import count, harmless
 
+UNEXPLAINED = "unexplained"  # the word of an audit for "not explained by noise"
 VERDICTS = (EQUAL, SHORTER, LONGER, NEAR_TIE, UNEXPLAINED, UNKNOWN)
+EXPLAINED = "divergences that a tie explains"
+CONFIDENCE = 0.95
 TEXTS = ("prompt_text", "before", "reference_text", "candidate_text")
 _MAX_SHOWN = 20  # prompts in the printed report
+_AROUND = {"token": 16, "character": 80}  # of a text, shown before and after a divergence
+
+
+@dataclass(frozen=True)
+class Control:
+    """The candidate's divergences against those of the reference in another batch.
+
+    Attributes:
+        total: how many prompts there are.
+        candidate, control: how many of them diverge from the reference.
+        candidate_only, control_only: prompts where one of the two diverges and the other does not.
+        p_value: of McNemar's exact test, one-sided: the chance of as many `candidate_only` or more
+            if both diverge equally often.
+    """
+
+    total: int
+    candidate: int
+    control: int
+    candidate_only: int
+    control_only: int
+    p_value: float
+
+    @property
+    def is_more(self) -> bool:
+        """Whether the candidate diverges more often than chance explains."""
+        return self.p_value < 1 - CONFIDENCE
+
+
+def against_control(candidate: Sequence[bool], control: Sequence[bool]) -> Control:
+    """Compare which prompts diverge, for the candidate and for the control, prompt by prompt.
+
+    The prompts are the same, and some are closer to a tie than others. So the test is McNemar's for
+    pairs, which counts only the prompts where the two differ; Fisher's would take the prompts of
+    both for independent draws.
+    """
+    pairs = list(zip(candidate, control, strict=True))
+    ours = sum(a and not b for a, b in pairs)
+    theirs = sum(b and not a for a, b in pairs)
+    p_value = 1.0
+    if ours + theirs:
+        p_value = float(binomtest(ours, ours + theirs, alternative="greater").pvalue)
+    return Control(len(pairs), sum(candidate), sum(control), ours, theirs, p_value)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,83 +124,51 @@ class Audit:
     @property
     def verdict(self) -> str:
         """The outcome in one sentence."""
-        total = len(self.prompts)
-        texts = "1 text" if total == 1 else f"{total} texts"
-        ties, equal = self._count(NEAR_TIE), self._count(EQUAL)
-        others = self._others()
-        if self._count(UNEXPLAINED):
-            return self._wrong(texts)
-        if self._count(UNKNOWN):
-            return self._not_judged(total) + _listed(others)
-        if ties:
+        total, equal, ties = len(self.prompts), self._count(EQUAL), self._count(NEAR_TIE)
+        ends = []
+        for verdict, words in ((SHORTER, "end earlier"), (LONGER, "end later")):
+            if self._count(verdict):
+                ends.append(f"{self._count(verdict)} {words}")
+        explained = f"noise explains {self.limit:.3g}"
+        if not self.passed:
+            parts = [*self._wrong(UNEXPLAINED, "wrong"), *self._wrong(UNKNOWN, "not judged")]
+            if self.prompts["gap"].notna().any():
+                parts.append(explained)
+        elif ties:
             gap = self.prompts["gap"].max()
-            return (
-                f"near ties only: {ties} of {total} texts diverge, with a gap of {gap:.3g} at "
-                f"most; {self._explained}{_listed(others)}"
+            tied = (
+                f"near ties only: {ties} of {total} texts diverge, with a gap of {gap:.3g} at most"
             )
-        if not equal:
-            ended = ", ".join(others)
-            return f"no divergence, but no text is equal to its end: of {texts}, {ended}"
-        shown = f"all {total} texts are" if equal == total else f"{equal} of {texts} are"
-        if total == 1:
-            shown = "the text is"
-        return f"right: {shown} equal{_listed(others)}"
+            parts = [tied, explained]
+        elif equal:
+            shown = f"all {total} texts are" if equal == total else f"{equal} of {total} texts are"
+            parts = [f"right: {shown if total > 1 else 'the text is'} equal"]
+        else:
+            text = f"no divergence, but no text is equal to its end: of {count(total, 'text')}, "
+            return text + ", ".join(ends)
+        return "; ".join([*parts, ", ".join(ends)] if ends else parts)
 
-    def _wrong(self, texts: str) -> str:
-        """Say what is wrong: faults that are plain without a target first."""
-        unexplained = self.prompts[self.prompts["verdict"] == UNEXPLAINED]
-        parts = []
-        for reason, entries in unexplained[unexplained["reason"] != ""].groupby("reason"):
-            where = self._at(entries.index[0])
-            parts.append(f"wrong: {reason} in {len(entries)} of {texts}, the first in {where}")
-        rest = unexplained[unexplained["reason"] == ""]
-        if len(rest):
-            noun = "divergence" if len(rest) == 1 else "divergences"
-            where = self._place(rest.index[0])
-            parts.append(f"{len(rest)} unexplained {noun} in {texts}, the first in {where}")
-        return "; ".join(parts) + _listed(self._others())
-
-    def _not_judged(self, total: int) -> str:
-        unknown = self.prompts[self.prompts["verdict"] == UNKNOWN]
-        reason = unknown["reason"].value_counts().index[0]
-        entries = unknown[unknown["reason"] == reason]
-        where = self._at(entries.index[0])
-        shown = f"not judged: {reason} ({len(entries)} of {total} texts, the first in {where}"
-        if entries["gap"].notna().any():
-            shown += f"; {self._explained}"
-        left = len(unknown) - len(entries)
-        return f"{shown})" + (f"; {left} more for other reasons" if left else "")
+    def _wrong(self, verdict: str, word: str) -> Iterator[str]:
+        """Say what has a verdict for which reason, and where first; faults before divergences."""
+        entries = self.prompts[self.prompts["verdict"] == verdict]
+        texts = count(len(self.prompts), "text")
+        for reason, group in sorted(entries.groupby("reason"), key=lambda each: each[0] == ""):
+            first, at = group.iloc[0], group["first_divergence"].iloc[0]
+            where = f"prompt {group.index[0]}"
+            where += "" if pd.isna(at) else f" at {first['unit']} {at}"
+            if reason:
+                yield f"{word}: {reason} in {len(group)} of {texts}, the first in {where}"
+                continue
+            gap = f"with a gap of {first['gap']:.3g}"
+            if not first["gap"] > self.limit and first["later_gap"] > self.limit:
+                gap = f"where its {first['unit']} {first['later_token']} lies "
+                gap += f"{first['later_gap']:.3g} below the target's best"
+            divergences = count(len(group), "unexplained divergence")
+            yield f"{divergences} in {texts}, the first in {where}, {gap}"
 
     def _count(self, verdict: str) -> int:
         """Return how many prompts have a verdict."""
         return int((self.prompts["verdict"] == verdict).sum())
-
-    def _others(self) -> list[str]:
-        """Count the verdicts that the first line does not begin with."""
-        parts = []
-        if self._count(UNEXPLAINED) and self._count(UNKNOWN):
-            parts.append(f"{self._count(UNKNOWN)} not judged")
-        for verdict, words in ((SHORTER, "end earlier"), (LONGER, "end later")):
-            if self._count(verdict):
-                parts.append(f"{self._count(verdict)} {words}")
-        return parts
-
-    @property
-    def _explained(self) -> str:
-        return f"noise explains {self.limit:.3g}"
-
-    def _at(self, prompt: int) -> str:
-        entry = self.prompts.loc[prompt]
-        at = entry["first_divergence"]
-        return f"prompt {prompt}" + ("" if pd.isna(at) else f" at {entry['unit']} {at}")
-
-    def _place(self, prompt: int) -> str:
-        """Say where a text diverges and by how much."""
-        entry = self.prompts.loc[prompt]
-        if entry["gap"] > self.limit or not entry["later_gap"] > self.limit:
-            return f"{self._at(prompt)}, with a gap of {entry['gap']:.3g}; {self._explained}"
-        later = f"its {entry['unit']} {entry['later_token']} lies {entry['later_gap']:.3g} below"
-        return f"{self._at(prompt)}: {later} the target's best; {self._explained}"
 
     @property
     def control_sentence(self) -> str:
@@ -163,43 +176,34 @@ class Audit:
         found = self.control
         if found is None:
             return ""
-        ours, theirs = found.candidate, found.control
-        counts = (
-            f"the candidate in {ours.count} of {ours.total} texts, and the control in "
-            f"{theirs.count}"
-        )
-        how = (
-            "The candidate diverges"
-            if found.is_more
-            else "It is not shown that the candidate diverges"
-        )
+        how = "The candidate diverges"
+        if not found.is_more:
+            how = "It is not shown that the candidate diverges"
         return (
-            f"{how} more often than the reference does from itself: {counts} (McNemar's exact "
-            f"test, one-sided, p = {found.p_value:.2g})."
+            f"{how} more often than the reference does from itself: the candidate in "
+            f"{found.candidate} of {found.total} texts, and the control in {found.control} "
+            f"(McNemar's exact test, one-sided, p = {found.p_value:.2g})."
         )
 
     def __repr__(self) -> str:
-        parts = [self.verdict, ""]
-        parts.append(self.totals.to_string(float_format="{:.3f}".format))
-        if self.control is not None:
-            parts += ["", self.control_sentence]
+        parts = [self.verdict, self.totals.to_string(float_format="{:.3f}".format)]
+        parts += [self.control_sentence] if self.control is not None else []
         shown = self.prompts[self.prompts["verdict"] != EQUAL]
         if len(shown):
             columns = ["verdict", "first_divergence", "reference_token", "candidate_token", "gap"]
             columns += ["later_gap", "measured_from"]
             table = shown[columns].head(_MAX_SHOWN)
-            parts += ["", table.to_string(float_format="{:.3g}".format, na_rep="")]
+            parts.append(table.to_string(float_format="{:.3g}".format, na_rep=""))
         if len(shown) > _MAX_SHOWN:
-            parts.append(f"... and {len(shown) - _MAX_SHOWN} more; see frame()")
+            parts[-1] += f"\n... and {len(shown) - _MAX_SHOWN} more; see frame()"
         for reason, entries in shown[shown["reason"] != ""].groupby("reason"):
             prompts = ", ".join(map(str, entries.index[:_MAX_SHOWN]))
             left = len(entries) - _MAX_SHOWN
             more = f" and {left} more" if left > 0 else ""
             noun = "prompt" if len(entries) == 1 else "prompts"
-            parts += ["", f"{entries['verdict'].iloc[0]}, {noun} {prompts}{more}: {reason}"]
-        for note in self.notes:
-            parts += ["", f"Note: {note}"]
-        return harmless("\n".join(parts))
+            parts.append(f"{entries['verdict'].iloc[0]}, {noun} {prompts}{more}: {reason}")
+        parts += [f"Note: {note}" for note in self.notes]
+        return harmless("\n\n".join(parts))
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{escape(each)}</p>" for each in (self.control_sentence, *self.notes))
@@ -208,5 +212,73 @@ class Audit:
         return f"<p><b>{escape(self.verdict)}</b></p>{totals}{notes}{table}"
 
 
-def _listed(parts: list[str]) -> str:
-    return "; " + ", ".join(parts) if parts else ""
+def make_totals(verdicts: Sequence[str]) -> pd.DataFrame:
+    """Return counts, totals and shares with their intervals, by verdict; see `Audit.totals`."""
+    counts = {verdict: (verdicts.count(verdict), len(verdicts)) for verdict in VERDICTS}
+    diverging = sum(counts[verdict][0] for verdict in (NEAR_TIE, UNEXPLAINED, UNKNOWN))
+    counts[EXPLAINED] = counts[NEAR_TIE][0], diverging
+    entries = []
+    for number, total in counts.values():
+        entry = {"count": number, "total": total, "share": math.nan}
+        entry |= {"low": math.nan, "high": math.nan}
+        if total:
+            # E. B. Wilson, 1927
+            ends = binomtest(number, total).proportion_ci(CONFIDENCE, method="wilson")
+            entry |= {"share": number / total, "low": float(ends.low), "high": float(ends.high)}
+        entries.append(entry)
+    return pd.DataFrame(entries, index=pd.Index(list(counts), name="verdict"))
+
+
+def make_prompts(
+    duos: Sequence[Duo],
+    known: Sequence[Evidence | None],
+    verdicts: Sequence[tuple[str, str]],
+    controls: Sequence[Duo] | None,
+    tokenizer: Any,
+) -> pd.DataFrame:
+    """Return a row per prompt, see `Audit.prompts`.
+
+    verdicts: with the reason of each, "" if there is none.
+    """
+    entries = []
+    for i, (duo, (verdict, reason)) in enumerate(zip(duos, verdicts, strict=True)):
+        found, at = known[i] or Evidence(), duo.at
+        entry = {
+            "verdict": verdict,
+            "reason": reason,
+            "unit": duo.unit,
+            "first_divergence": pd.NA if at is None else at,
+            "reference_token": pd.NA if duo.parting[1] is None else duo.parting[1],
+            "candidate_token": pd.NA if duo.parting[0] is None else duo.parting[0],
+            "gap": found.gap,
+            "reference_gap": found.reference_gap,
+            "candidate_gap": found.candidate_gap,
+            "later_gap": found.later_gap,
+            "later_token": pd.NA if found.later_at is None else found.later_at,
+            "measured_from": found.measured_from,
+            "reference_length": len(duo.theirs),
+            "candidate_length": len(duo.ours),
+        }
+        if controls is not None:
+            entry["control_diverges"] = controls[i].how == PARTED
+        prompt = duo.reference.prompt if duo.candidate.prompt is None else duo.candidate.prompt
+        if prompt is None:
+            prompt = _written(duo.prompt_ids or (), tokenizer)
+        shown = [prompt, "", "", ""]
+        if at is not None:
+            around = _AROUND[duo.unit]
+            start = max(at - around, 0)
+            parts = duo.theirs[start:at], duo.theirs[at : at + around], duo.ours[at : at + around]
+            shown[1:] = (_written(part, tokenizer) for part in parts)
+        entries.append(entry | dict(zip(TEXTS, shown, strict=True)))
+    integers = dict.fromkeys(("first_divergence", "later_token"), "Int64")
+    return pd.DataFrame(entries).astype(integers).rename_axis("prompt")
+
+
+def _written(tokens: Sequence[Token], tokenizer: Any) -> str:
+    """Return tokens as text, or ids in angle brackets without a tokenizer."""
+    if any(isinstance(token, str) for token in tokens):
+        return "".join(map(str, tokens))
+    if tokenizer is not None:
+        return str(tokenizer.decode(list(tokens)))
+    return " ".join(f"<{token}>" for token in tokens)

@@ -1,9 +1,8 @@
-"""The target of an audit: a causal LM with its tokenizer, without a draft.
-
-Contract: it runs nothing. A model of any kind of attention will do, as its plain forwards are all
-that an audit needs.
+"""The target of an audit: a causal LM of any kind of attention with its tokenizer, without a
+draft.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from specviz.checks.audit.duo import Duo
+from specviz.checks.audit.reading import OutputSet
 from specviz.engine.models.compat import (
     check_causal,
     check_vocabularies,
@@ -25,7 +26,7 @@ from specviz.engine.models.compat import (
 from specviz.engine.models.hub import find
 from specviz.engine.models.pair import DTYPES, Pair, find_device
 from specviz.engine.models.settings import describe_ignored
-from specviz.util.validate import require_choice
+from specviz.util.validate import require_choice, short
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +92,65 @@ class Target:
         path = Path(self.target.name_or_path)
         return path.name or type(self.target).__name__
 
+    def check(self, duos: Sequence[Duo], sides: Iterable[OutputSet]) -> None:
+        """Raise ValueError if it cannot score these outputs: other ids, no prompts, no room."""
+        size, limit = self.vocabulary_size, self.max_positions
+        for side in sides:
+            for output in side.outputs:
+                for key, ids in (
+                    ("prompt_token_ids", output.prompt_ids),
+                    ("token_ids", output.token_ids),
+                ):
+                    if max(ids or (0,)) >= size:
+                        raise ValueError(
+                            f"{output.where}: {key} has the id {max(ids or ())}, but target "
+                            f"{self.name} has a vocabulary of {size}; pass the target that wrote "
+                            "these outputs"
+                        )
+            self._check_text(side)
+        for duo in duos:
+            both = (duo.candidate, duo.reference)
+            is_text = duo.is_parted and not duo.has_ids
+            is_text |= not duo.prompt_ids and any(side.prompt is not None for side in both)
+            if is_text and self.tokenizer is None:
+                raise ValueError(
+                    f"{duo.candidate.where} or its prompt is text, but the target has no "
+                    "tokenizer; pass its folder, or tokenizer="
+                )
+            if not duo.prompt_ids and not any(side.messages for side in both):
+                raise ValueError(
+                    f"{duo.candidate.where} has no prompt, and the target cannot score a text "
+                    "without its prompt; pass prompts="
+                )
+            length = len(duo.prompt_ids or ()) + max(len(duo.ours), len(duo.theirs))
+            if limit is not None and duo.is_parted and length > limit:
+                raise ValueError(
+                    f"{duo.candidate.where} is {length} tokens long with its prompt, but target "
+                    f"{self.name} has {limit} positions; pass the target that wrote it"
+                )
+
+    def _check_text(self, side: OutputSet) -> None:
+        """Raise ValueError if the tokenizer reads the ids of no output as its text."""
+        if self.tokenizer is None:
+            return
+        differing = None
+        for output in side.outputs:
+            if not output.token_ids or not (output.text or "").strip():
+                continue
+            text = (output.text or "").strip().rstrip("\ufffd")
+            for skip in (True, False):
+                read = self.tokenizer.decode(output.token_ids, skip_special_tokens=skip)
+                # A stop string may have been cut off the text, and the first space of a text, too.
+                if read.strip().startswith(text):
+                    return
+            differing = differing or (output, read)
+        if differing is not None:
+            output, read = differing
+            raise ValueError(
+                f"{output.where}: target {self.name} reads its token_ids as {short(read)}, but its "
+                f"text is {short(output.text)}; pass the target that wrote these outputs"
+            )
+
 
 def find_target(
     target: Any,
@@ -111,8 +171,12 @@ def find_target(
         TypeError: it is none of these.
     """
     is_stored = isinstance(target, str | Path)
-    if not is_stored:
-        _refuse(device=device, dtype=dtype)
+    for name, value in (("device", device), ("dtype", dtype)):
+        if value is not None and not is_stored:
+            raise ValueError(
+                f"{name}={value!r} is for a target that is loaded from a folder; leave it out for "
+                "a model in memory"
+            )
     if tokenizer is not None and not isinstance(target, PreTrainedModel):
         raise ValueError(
             "tokenizer is given, but the target brings its own; pass it with a model in memory only"
@@ -132,12 +196,3 @@ def find_target(
     found_tokenizer = source.load(AutoTokenizer)
     model = source.load(AutoModelForCausalLM, dtype=kind, use_safetensors=True)
     return Target(model.to(place), found_tokenizer)
-
-
-def _refuse(**arguments: str | None) -> None:
-    for name, value in arguments.items():
-        if value is not None:
-            raise ValueError(
-                f"{name}={value!r} is for a target that is loaded from a folder; leave it out for "
-                "a model in memory"
-            )

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from specviz.checks.audit.target import Target
 from specviz.checks.equivalence import CEILINGS, largest_gap
 from specviz.checks.noise import measure_noise
 from specviz.checks.watch.arguments import (
@@ -308,8 +309,7 @@ class Watched:
         longest = longest[: max(rows, LEAST_TEXTS)]
         texts = [(tokens[:1], tokens[1:]) for tokens in longest if len(tokens) > 1]
         shapes = [(rows, step), (rows, len(longest[0]))]  # of verifications and of prompts
-        model = _Scored(self.target, self.target.device, _vocabulary_size(self.target))
-        noise = measure_noise(model, texts, shapes, leading=TOP)
+        noise = measure_noise(Target(self.target), texts, shapes, leading=TOP)
         # A few short texts may show no noise at all.
         noise = max(noise, LEAST_ULPS * torch.finfo(self.target.dtype).eps)
         dtype = str(self.target.dtype).removeprefix("torch.")
@@ -338,14 +338,6 @@ class Watched:
             return to_trace(follower.requests, parts, settings), ""
         except ValueError as error:  # what a wrong decoder does may fit no record
             return None, str(error)
-
-
-class _Scored(NamedTuple):
-    """A model whose noise is measured."""
-
-    target: PreTrainedModel
-    device: torch.device
-    vocabulary_size: int
 
 
 def _vocabulary_size(model: PreTrainedModel) -> int:

@@ -13,15 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from specviz.checks.equivalence import (
-    CEILINGS,
-    NEAR_TIE,
-    UNEXPLAINED,
-    Outputs,
-    divergence,
-    evidence,
-    noise_of_records,
-)
+from specviz.checks.compare import judge_runs
+from specviz.checks.equivalence import NEAR_TIE, UNEXPLAINED, divergence
 from specviz.checks.scores import RecordedScores, recorded_scores
 from specviz.checks.violations import BROKEN
 from specviz.record.replay import Replay
@@ -199,24 +192,12 @@ class _Why:
         sampling = headers[0]["sampling"] or headers[1]["sampling"]
         if sampling is not None and sampling["coupling"] != "gumbel":
             return "tokens are drawn at random, and equal texts are not promised"
-        cause = self._explained()
+        cause = judge_runs(self._traces[0], self._traces[1]).causes[self._first.request]
         if cause == NEAR_TIE:
             return "no invariant is broken; a near tie, which rounding decides"
         if cause == UNEXPLAINED:
             return "no invariant is broken before it, and rounding does not explain it"
         return "no invariant is broken before it; the records do not show whether rounding does it"
-
-    def _explained(self) -> str:
-        runs = []
-        for trace in self._traces:
-            requests = range(trace.num_requests)
-            prompts = [trace.prompt(each) for each in requests]
-            tokens = [trace.output(each) for each in requests]
-            budgets = trace.requests["budget"].tolist()
-            runs.append(Outputs(trace.meta, prompts, budgets, tokens, trace))
-        ceilings = [CEILINGS.get(run.meta["dtype"], math.nan) for run in runs]
-        known = evidence(runs[0], runs[1], self._first.request)
-        return known.cause(noise_of_records(runs[0], runs[1]), max(ceilings))
 
     # -- the effect
 
