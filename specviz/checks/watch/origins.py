@@ -223,8 +223,11 @@ def _padding(forward: CapturedForward, seen: Array, slots: Array) -> Array:
     for row in range(len(hidden)):
         real = np.flatnonzero(~hidden[row])
         if real.size:
-            # Padding may see itself; that no real token sees it is what counts.
-            hidden[row] |= ~seen[row, real[-1], np.maximum(slots[row], 0)]
+            # Padding may see itself; that no real token sees it is what counts. The last real token
+            # sees more than what fills the row behind it.
+            counts = seen[row, real].sum(1)
+            last = real[np.flatnonzero(counts == counts.max())[-1]]
+            hidden[row] |= ~seen[row, last, np.maximum(slots[row], 0)]
     left = np.logical_and.accumulate(hidden, axis=1)
     right = np.logical_and.accumulate(hidden[:, ::-1], axis=1)[:, ::-1]
     return np.asarray(left | right)
