@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from specviz.checks.watch.capture import CapturedForward
-from specviz.checks.watch.hidden import hides_itself, reads_whole_prompt
+from specviz.checks.watch.hidden import hides_itself, reads_new_prompt
 from specviz.checks.watch.labels import Labels, begins_behind_prefix, context_of, owner_of
 from specviz.checks.watch.origins import Origins, SeenForward
 from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, common, conclude
@@ -76,7 +76,7 @@ class TargetFollower:
         part = self._empty(seen, row)
         if hides_itself(part, self.requests):
             return part
-        if reads_whole_prompt(part, self.labels) or not part.columns:
+        if reads_new_prompt(part, self.labels) or not part.columns:
             return part
         unread = [number for number, each in enumerate(self.requests) if not each.parts]
         if begins_behind_prefix(part, self.labels, unread, lambda i: self.requests[i].tokens):

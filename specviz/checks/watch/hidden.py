@@ -10,10 +10,11 @@ from specviz.checks.watch.labels import Labels, owner_of
 from specviz.checks.watch.requests import Part, WatchedRequest
 
 
-def reads_whole_prompt(part: Part, labels: Labels) -> bool:
-    """Find the request whose unread prompt a part reads as a whole, though its mask is wrong.
+def reads_new_prompt(part: Part, labels: Labels) -> bool:
+    """Find the request whose unread prompt a part reads, though its mask is wrong.
 
-    The part sees K/V of other requests, or not a single token.
+    The part sees K/V of other requests, or not a single token. It has the whole prompt, or what it
+    sees is of a text that has ended.
     """
     shown = part.columns
     owner = owner_of(part, labels)
@@ -21,6 +22,7 @@ def reads_whole_prompt(part: Part, labels: Labels) -> bool:
         return False
     columns = shown or list(range(part.seen.tokens.shape[1]))
     tokens = part.seen.tokens[part.row, columns].tolist()
+    has_ended = owner >= 0 and labels.requests[owner].is_done
     if owner >= 0:
         going = labels.requests[owner]
         if tokens[:1] == going.tokens[going.next_pending :][:1]:
@@ -30,6 +32,7 @@ def reads_whole_prompt(part: Part, labels: Labels) -> bool:
     best = 1  # a single token proves nothing
     for number, request in enumerate(labels.requests):
         size = len(request.prompt) - left_out
+        size = min(size, len(tokens)) if has_ended else size
         if not request.parts and size > best and tokens[:size] == request.prompt[:size]:
             best, part.request, part.columns = size, number, columns
     return best > 1

@@ -164,7 +164,7 @@ class Judge:
             token = request.tokens[index]
             scores = logprobs[index - 1]
             gap = float(scores.max() - scores[token])
-            if step == verified.matched + 1 and _goes_on(verified, request):
+            if step == verified.matched + 1 and verified.matched < len(verified.drafts):
                 return self._of_going_on(request, verified, gap)
             if gap <= self.tolerance:
                 if gap > 0:
@@ -287,22 +287,6 @@ def _of_emission(verified: WatchedRound, step: int, token: int) -> tuple[str, st
     if is_draft and step < verified.gained - 1:
         return "acceptance", "an accepted draft", ""
     return "bonus", "a draft's token" if is_draft else "the token behind the accepted drafts", ""
-
-
-def _goes_on(verified: WatchedRound, request: WatchedRequest) -> bool:
-    """Return whether a round gained tokens behind a draft that was not what the target read there.
-
-    They are the target's choices, the last one, and before it either drafts or choices as well.
-    """
-    first, last = verified.matched + 1, verified.gained - 1
-    emitted = request.tokens[verified.pending + 1 :][: verified.gained]
-    chosen = choices(verified)
-    is_known = first <= last <= len(verified.drafts) and last < len(chosen)
-    return (
-        is_known
-        and emitted[first:last] in (verified.drafts[first:last], chosen[first:last])
-        and emitted[last] == chosen[last]
-    )
 
 
 def leading(verified: WatchedRound, step: int) -> tuple[Tensor, Tensor] | None:
