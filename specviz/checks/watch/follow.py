@@ -132,7 +132,8 @@ class TargetFollower:
             part.request = self._of_tokens(part.tokens, part.row)
             # A few tokens at the end of anything may look like the beginning of a prompt.
             if part.request >= 0 and (
-                not skipped or len(part.columns) >= len(self.requests[part.request].prompt) - 1
+                not skipped
+                or len(part.columns) >= max(len(self.requests[part.request].prompt) - 1, 2)
             ):
                 return True
         part.request = -1
@@ -169,7 +170,10 @@ class TargetFollower:
             shared = common(tokens, request.tokens)
             if shared < min(len(tokens), len(request.prompt)):
                 continue
-            score = (shared, not request.is_done, request.row == row, not request.parts)
+            # Of texts that begin alike, one that was read and not gone on with is not read again.
+            waits = bool(request.parts) and not request.rounds
+            is_free = not request.is_done and not waits
+            score = (shared, is_free, request.row == row, not request.parts)
             if score > best:
                 best, found = score, number
         return found
