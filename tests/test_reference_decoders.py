@@ -104,13 +104,6 @@ def test_the_library_writes_what_the_decoder_writes(name, model, monkeypatch):
         assert run.tokens == expected, strategy
 
 
-@pytest.mark.sweep(4)
-@pytest.mark.parametrize("name", NAMES)
-def test_any_batch_size(name):
-    for B in range(1, 9):
-        assert decode(name, "llama", B, 3) == reference("llama")[:B], B
-
-
 @pytest.mark.sweep(6)
 @pytest.mark.parametrize("eos", [None, 5, [5, 40]])
 @pytest.mark.parametrize("name", NAMES)
