@@ -147,7 +147,17 @@ def first_token(kind: str) -> Change:
     return change
 
 
+def longer_output(trace: Trace, entry: int) -> Trace:
+    """Add a token to the last output that no round has emitted."""
+    requests = {name: values.copy() for name, values in trace.requests.items()}
+    requests["output_tokens"] = np.append(requests["output_tokens"], np.int32(1))
+    requests["output_offsets"][-1] += 1
+    requests["budget"] += 1
+    return replace(trace, requests=requests)
+
+
 REQUESTS = (
+    whole("an output that was not emitted", longer_output, "lengths", "rows", "gained > 0"),
     whole("requests.budget +1", budget(1), "budget", "rows", AT_BUDGET),
     whole("requests.budget -1", budget(-1), "budget", "rows", AT_BUDGET),
     whole("requests.prompt_tokens another", first_token("prompt"), "kv", "rows", "gained > 0"),

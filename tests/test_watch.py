@@ -15,7 +15,7 @@ import pytest
 import torch
 from conftest import EOS as TINY_EOS
 from conftest import VOCABULARY, generate_alone, make_pair, make_prompts
-from decoder_work import EOS, MAX_NEW_TOKENS, K, pair, prompts, reference
+from decoder_work import EOS, MAX_NEW_TOKENS, K, named, pair, prompts, reference, watched
 from decoders import CASES, SAMPLED, Case
 from masking_decoder import MaskingDecoder
 from transformers import DynamicCache
@@ -39,17 +39,6 @@ def eos_of(case: Case) -> tuple[int, ...]:
     return EOS if case.needs_eos else ()
 
 
-def watched(case: Case) -> tuple[sv.Watched, list[list[int]]]:
-    given = [list(prompt) for prompt in prompts()]
-    with sv.watch(pair().target, pair().draft) as seen:
-        outputs = case.decode(pair().target, pair().draft, given, K, MAX_NEW_TOKENS, eos_of(case))
-    return seen, outputs
-
-
-def named(name: str) -> Case:
-    return next(case for case in CASES if case.name == name)
-
-
 def quick(cases: tuple[Case, ...]) -> list[Any]:
     """Return all of them. Those after the first with one effect and rule are marked slow."""
     seen: set[tuple[str, str]] = set()
@@ -65,7 +54,7 @@ def quick(cases: tuple[Case, ...]) -> list[Any]:
 @pytest.mark.sweep(16)
 @pytest.mark.parametrize("case", quick(CASES))
 def test_a_decoder_is_judged_as_what_it_is(case: Case) -> None:
-    seen, outputs = watched(case)
+    seen, outputs = watched(case, eos=eos_of(case))
     due = reference(eos_of(case))
     wrong = {i for i, output in enumerate(outputs) if output != due[i]}
     report = seen.audit(
@@ -106,10 +95,7 @@ def test_outputs_can_be_left_out(name: str) -> None:
 @pytest.mark.slow
 def test_texts_are_read_with_a_tokenizer() -> None:
     texts = [sv.load_prompts()[i] for i in decoder_work.PROMPTS]
-    case = named("one_row.OneRow")
-    given = [list(prompt) for prompt in prompts()]
-    with sv.watch(pair().target, pair().draft, tokenizer=pair().tokenizer) as seen:
-        outputs = case.decode(pair().target, pair().draft, given, K, MAX_NEW_TOKENS, ())
+    seen, outputs = watched(named("one_row.OneRow"), tokenizer=pair().tokenizer)
     written = [pair().tokenizer.decode(output) for output in outputs]
     assert seen.audit(texts, written).is_right
 
@@ -117,11 +103,7 @@ def test_texts_are_read_with_a_tokenizer() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SAMPLED[:1], ids=lambda case: case.name)
 def test_sampled_runs_are_judged_by_their_forwards(case: Case) -> None:
-    given = [list(prompt) for prompt in prompts()]
-    with sv.watch(pair().target, pair().draft) as seen:
-        outputs = case.decode(
-            pair().target, pair().draft, given, K, MAX_NEW_TOKENS, (), temperature=1.0, seed=0
-        )
+    seen, outputs = watched(case, temperature=1.0, seed=0)
     report = seen.audit(prompts(), outputs, greedy=False, eos_token_ids=[])
     assert report.is_right
     assert str(report).startswith("right, as far as the forwards of 4 texts go")
@@ -185,9 +167,7 @@ def test_faults_of_the_engine_are_named_as_by_its_record(
 @pytest.mark.parametrize("name", ["one_row.OneRow", "holes.Holes", "slots.Slots"])
 def test_rounding_in_bfloat16_is_no_fault(name: str) -> None:
     small = sv.load_pair(device="cpu", dtype="bfloat16")
-    given = [list(prompt) for prompt in prompts()]
-    with sv.watch(small.target, small.draft) as seen:
-        outputs = named(name).decode(small.target, small.draft, given, K, MAX_NEW_TOKENS, ())
+    seen, outputs = watched(named(name), (small.target, small.draft))
     assert seen.audit(prompts(), outputs, eos_token_ids=[]).is_right
 
 

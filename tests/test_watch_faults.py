@@ -4,8 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from decoder_work import MAX_NEW_TOKENS, K, pair, prompts, reference
-from decoders import CASES
+from decoder_work import MAX_NEW_TOKENS, K, named, pair, prompts, reference
 
 import specviz as sv
 
@@ -18,7 +17,7 @@ KINDS = {
     "copied": {"kv", "mask"},
     "lost": {"kv", "mask"},
 }
-DECODER = next(case for case in CASES if case.name == "holes.Holes")
+DECODER = named("holes.Holes")
 
 
 class Saboteur:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from decoder_work import K, pair, prompts
-from test_watch import named
+from decoder_work import named, prompts, watched
 
 import specviz as sv
 
@@ -22,10 +21,8 @@ SAID = r"prompts\[0\] is not what was fed: "
 
 def audited(name: str, fed: Callable[[list[int]], list[int]]) -> sv.WatchReport:
     given = [list(prompt) for prompt in prompts()]
-    with sv.watch(pair().target, pair().draft) as watched:
-        case = named(name)
-        outputs = case.decode(pair().target, pair().draft, [fed(each) for each in given], K, 8, ())
-    return watched.audit(given, outputs, eos_token_ids=[])
+    seen, outputs = watched(named(name), given=[fed(each) for each in given], count=8)
+    return seen.audit(given, outputs, eos_token_ids=[])
 
 
 @pytest.mark.sweep(8)

@@ -5,9 +5,8 @@ rule of the first fault, or a cost if the text stays right.
 """
 
 import pytest
-from decoder_work import EOS, MAX_NEW_TOKENS, K, pair, prompts, reference
+from decoder_work import EOS, prompts, reference, watched
 
-import specviz as sv
 from checks.decoders.mending import mended
 from reference import inplace, realign
 
@@ -113,11 +112,8 @@ SLIPS = {
 )
 def test_a_slip_is_named(name: str) -> None:
     decoder, right, wrong, finding = SLIPS[name]
-    given = [list(prompt) for prompt in prompts()]
-    changed = mended(decoder, right, wrong)
-    with sv.watch(pair().target, pair().draft) as watched:
-        outputs = changed.decode(pair().target, pair().draft, given, K, MAX_NEW_TOKENS, list(EOS))
-    report = watched.audit(prompts(), outputs, eos_token_ids=EOS)
+    seen, outputs = watched(mended(decoder, right, wrong), eos=list(EOS))
+    report = seen.audit(prompts(), outputs, eos_token_ids=EOS)
     if finding in COSTS:
         assert outputs == reference(EOS)
         assert report.faults == []

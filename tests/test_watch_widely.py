@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import make_prompts
-from decoder_work import pair, prompts
+from decoder_work import named, pair, prompts, watched
 from families import NEW_TOKENS, alone, perturbed
-from test_watch import named
 from tiny_models import EOS, build, families, make_config
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -44,9 +43,7 @@ def audited(
     target: PreTrainedModel, draft: PreTrainedModel, decoder: str
 ) -> tuple[list[bool], sv.WatchReport]:
     """Return which texts are right, and the report."""
-    given = [list(prompt) for prompt in GIVEN]
-    with sv.watch(target, draft) as seen:
-        outputs = named(decoder).decode(target, draft, given, 3, NEW_TOKENS, (EOS,))
+    seen, outputs = watched(named(decoder), (target, draft), GIVEN, 3, NEW_TOKENS, (EOS,))
     right = [output == alone(target, prompt) for output, prompt in zip(outputs, GIVEN, strict=True)]
     return right, seen.audit(GIVEN, outputs, eos_token_ids=[EOS])
 
@@ -153,12 +150,8 @@ def test_rows_that_are_moved_and_refilled_are_followed(given, strategy: str, K: 
 
 @pytest.mark.slow
 def test_a_report_opens_where_it_broke() -> None:
-    given = [list(prompt) for prompt in prompts()]
-    with sv.watch(pair().target, pair().draft) as seen:
-        outputs = named("holes.ColumnPositions").decode(
-            pair().target, pair().draft, given, 4, 24, ()
-        )
-    report = seen.audit(given, outputs, eos_token_ids=[])
+    seen, outputs = watched(named("holes.ColumnPositions"), count=24)
+    report = seen.audit(prompts(), outputs, eos_token_ids=[])
     assert list(report.frame().columns)[:4] == ["request", "row", "round", "forward"]
     first = report.faults[0]
     shown = report.step_through()
