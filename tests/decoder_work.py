@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from decoders import Case
+from decoders import CASES, Case
 from torch import nn
 
 import specviz as sv
@@ -45,6 +45,22 @@ def reference(eos_token_ids: tuple[int, ...]) -> list[list[int]]:
         )
         outputs.append(text[0, len(prompt) :].tolist())
     return outputs
+
+
+def named(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
+def watched(
+    decoder: Any, models: Any = None, given: Any = None, K: int = K, count: int = MAX_NEW_TOKENS,
+    eos: Any = (), tokenizer: Any = None, **options: Any,
+) -> tuple[sv.Watched, list[list[int]]]:  # fmt: skip
+    """Decode these prompts, or the usual ones; return what was seen, and the outputs."""
+    target, draft = models or (pair().target, pair().draft)
+    rows = [list(prompt) for prompt in given or prompts()]
+    with sv.watch(target, draft, tokenizer=tokenizer) as seen:
+        outputs = decoder.decode(target, draft, rows, K, count, eos, **options)
+    return seen, outputs
 
 
 @dataclass

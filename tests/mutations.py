@@ -1,8 +1,6 @@
-"""Ways to make a correct record wrong.
+"""Ways to make a correct record wrong: their kinds, and what they may ask of a record.
 
-A `Mutation` changes one thing in a record: a value in one
-entry of a table, an entry of a tensor, or a value of the header. It says which rules may find it,
-and what a record must have for it to make sense. `ALL` in `test_mutations.py` gathers the tables.
+The tables are in `mutations_rows`, `mutations_cache`, `mutations_run` and `mutations_deep`.
 """
 
 import functools
@@ -20,8 +18,9 @@ from specviz.record.trace import Trace
 SCHEDULE, DRAFT, VERIFY, ACCEPT, SYNCHRONISE = range(len(PHASES))
 TARGET, DRAFTER = range(len(MODELS))
 
-Where = Callable[[Trace], np.ndarray]  # a mask over the entries of a table
+Mask = Callable[[Trace], np.ndarray]  # which entries of a table
 Change = Callable[[Trace, int], Trace]
+Row = dict[str, Any]  # the values of an entry of `rows`, and the size of the vocabulary
 
 
 @dataclass(frozen=True)
@@ -33,23 +32,17 @@ class Mutation:
         change: returns the record with this entry changed.
         rules: those that may find it.
         where: the entries that can be changed; no entry, and it does not apply to the record.
-        needs: what a record has to have, as the reason why it does not apply to another.
-        deep: whether only `deep=True` finds it.
     """
 
     name: str
     change: Change
     rules: tuple[str, ...]
-    where: Where
-    needs: str
-    deep: bool = False
+    where: Mask
 
-    def entry(self, trace: Trace, share: float = 0.5) -> int | None:
-        """Return an entry that can be changed, by default the middle one; None without any."""
+    def entry(self, trace: Trace) -> int | None:
+        """Return the middle one of the entries that can be changed, None without any."""
         entries = np.flatnonzero(self.where(trace))
-        if entries.size == 0:
-            return None
-        return int(entries[int(share * (entries.size - 1))])
+        return int(entries[(entries.size - 1) // 2]) if entries.size else None
 
 
 def edited(trace: Trace, table: str, which: Any, **columns: Any) -> Trace:
@@ -58,6 +51,13 @@ def edited(trace: Trace, table: str, which: Any, **columns: Any) -> Trace:
     for name, value in columns.items():
         changed[name][which] = value
     return replace(trace, **{table: changed})
+
+
+def edited_at(trace: Trace, column: str, entry: int, j: int, value: Any) -> Trace:
+    """`trace` with another value at place j of an entry of `rows`."""
+    values = trace.rows[column][entry].copy()
+    values[j] = value
+    return edited(trace, "rows", entry, **{column: values})
 
 
 def without(trace: Trace, table: str, which: Any) -> Trace:
@@ -71,183 +71,169 @@ def without(trace: Trace, table: str, which: Any) -> Trace:
     return replace(trace, feeds=kept, holes=holes)
 
 
-def doubled(trace: Trace, table: str, which: int) -> Trace:
-    """`trace` with one entry of a table a second time, behind all others."""
-    columns = getattr(trace, table).items()
-    return replace(
-        trace, **{table: {k: np.append(v, v[which : which + 1], axis=0) for k, v in columns}}
-    )
-
-
 def headed(trace: Trace, **values: Any) -> Trace:
     """`trace` with other values in its header."""
     return replace(trace, meta=trace.meta | values)
 
 
-def shifted(table: str, column: str, by: int) -> Change:
-    """Return a change that adds to a value of a column."""
+# The kinds of mutations. `where` is a pandas query over the table, or a mask.
+
+
+def whole(name: str, change: Change, rules: str, table: str, where: str | Mask) -> Mutation:
+    """Return the mutation by any change."""
+    mask = functools.partial(queried, table, where) if isinstance(where, str) else where
+    return Mutation(name, change, tuple(rules.split()), mask)
+
+
+def value(column: str, new: Any, rules: str, where: str | Mask, note: str = "") -> Mutation:
+    """Return the mutation of a value of "table.column".
+
+    `new` is what is added to it, or a function of the record and the entry that returns another.
+    """
+    table, _, name = column.partition(".")
 
     def change(trace: Trace, entry: int) -> Trace:
-        value = int(getattr(trace, table)[column][entry]) + by
-        return edited(trace, table, entry, **{column: value})
+        old = int(getattr(trace, table)[name][entry])
+        other = new(trace, entry) if callable(new) else old + new
+        return edited(trace, table, entry, **{name: other})
 
-    return change
+    by = "" if callable(new) else f" {new:+d}"
+    return whole(f"{column}{by}" + (note and f" {note}"), change, rules, table, where)
 
 
-def entries(table: str, query: str) -> Where:
-    """Return the mask of a pandas query over the columns of a table, and those of `derived`."""
+def to(constant: Any) -> Callable[[Trace, int], Any]:
+    return lambda trace, entry: constant
+
+
+def place(
+    column: str, j: int | str | Callable[[Row], int], new: Any, rules: str, where: str | Mask,
+    note: str,
+) -> Mutation:  # fmt: skip
+    """Return the mutation of one place of a column of `rows` that has several.
+
+    `j` is the place, a column that has it, or a function of the row; `new` is the other value, or a
+    function of the row and the old value.
+    """
+
+    def change(trace: Trace, entry: int) -> Trace:
+        row = {name: values[entry] for name, values in trace.rows.items()}
+        row["vocabulary"] = trace.meta["vocabulary_size"]
+        at = int(row[j]) if isinstance(j, str) else j(row) if callable(j) else j
+        other = new(row, row[column][at].copy()) if callable(new) else new
+        return edited_at(trace, column, entry, at, other)
+
+    return whole(f"rows.{column} {note}", change, rules, "rows", where)
+
+
+def lost(table: str, rules: str, where: str | Mask, note: str = "") -> Mutation:
+    """Return the mutation that leaves an entry out."""
+    name = f"{table} lost" + (note and f" {note}")
+    return whole(name, lambda trace, entry: without(trace, table, entry), rules, table, where)
+
+
+def header(name: str, rules: str, applies: Callable[[Trace], Any], **values: Any) -> Mutation:
+    """Return the mutation that sets values of the header, or what functions make of the record."""
+
+    def change(trace: Trace, entry: int) -> Trace:
+        made = {key: v(trace) if callable(v) else v for key, v in values.items()}
+        return headed(trace, **made)
 
     def where(trace: Trace) -> np.ndarray:
-        frame = asked(trace, table)
-        found = frame.eval(query).to_numpy(bool) if len(frame) else np.zeros(0, bool)
-        return np.array(found)
+        return np.array([bool(applies(trace))])
 
-    return where
+    return Mutation(name, change, tuple(rules.split()), where)
+
+
+def uses(coupling: str) -> Callable[[Trace], bool]:
+    """Return whether a record was sampled so."""
+    return lambda trace: (trace.meta["sampling"] or {}).get("coupling") == coupling
+
+
+def sampling(**values: Any) -> Callable[[Trace], dict[str, Any]]:
+    return lambda trace: trace.meta["sampling"] | values
+
+
+def queried(table: str, query: str, trace: Trace) -> np.ndarray:
+    """Which entries fit a query over the columns of a table and those derived from the record."""
+    frame = asked(trace, table)
+    return np.array(frame.eval(query), bool) if len(frame) else np.zeros(0, bool)
 
 
 @functools.cache
 def asked(trace: Trace, table: str) -> pd.DataFrame:
-    """Return what queries over a table may ask: its columns and those derived from the record."""
+    """Return what queries over a table may ask."""
     scalars = {k: v for k, v in getattr(trace, table).items() if v.ndim == 1}
     frame = pd.DataFrame(scalars).astype(np.int64)
     return frame.assign(**DERIVED[table](trace)) if table in DERIVED else frame
 
 
-@functools.cache
-def of_rows(trace: Trace) -> dict[str, np.ndarray]:
-    """What queries over `rows` may ask beside its columns."""
-    rows = trace.rows
+def of_rows(trace: Trace) -> dict[str, Any]:
+    """left: how many tokens of the request come later."""
+    rows, requests, options = trace.rows, trace.requests, trace.meta["sampling"]
     request = pd.Series(rows["request"])
-    prompt = np.diff(trace.requests["prompt_offsets"])[rows["request"]]
-    ends = np.array([status == "eos" for status in trace.meta["status"]])
+    text = np.diff(requests["prompt_offsets"]) + np.diff(requests["output_offsets"])
     return {
-        "is_first": (~request.duplicated()).to_numpy(),
-        "is_last": (~request.duplicated(keep="last")).to_numpy(),
-        "ends_with_eos": ends[rows["request"]],
-        "room": trace.requests["budget"][rows["request"]] - (rows["length"] - prompt),
-        "left": prompt
-        + np.diff(trace.requests["output_offsets"])[rows["request"]]
-        - (rows["length"] + rows["gained"]),
-        "is_left_alone": is_left_alone(trace),
-        "is_kept": is_kept(trace),
-        **of_run(trace, len(request)),
+        "is_first": ~request.duplicated(),
+        "is_last": ~request.duplicated(keep="last"),
+        "ends_with_eos": np.array(trace.meta["status"])[request] == "eos",
+        "left": text[request] - rows["length"] - rows["gained"],
+        "greedy": options is None,
+        "by_coins": uses("rejection")(trace),
+        "by_model": trace.meta["drafter"] == "model",
+        "by_lookup": trace.meta["drafter"] == "lookup",
     }
 
 
-def is_kept(trace: Trace) -> np.ndarray:
-    """Which entries of `rows` have another one of their request, which is not read again for it."""
-    rows, feeds = trace.rows, trace.feeds
-    is_first = (feeds["index"] == 0) & (feeds["model"] == TARGET)
-    found = np.zeros(rows["round"].size, bool)
-    for entry in range(found.size):
-        same = rows["request"] == rows["request"][entry]
-        later = rows["round"][same & (rows["round"] > rows["round"][entry])]
-        read = feeds["round"][is_first & (feeds["request"] == rows["request"][entry])]
-        found[entry] = later.size > 0 and later[0] not in read
-    return found
+def of_feeds(trace: Trace) -> dict[str, Any]:
+    """Some columns of the row's entry in `rows`, -1 without one; and of the feed:
 
-
-def is_left_alone(trace: Trace) -> np.ndarray:
-    """Which entries of `rows` have another one of their request, with nothing happening between."""
-    rows, moves = trace.rows, trace.moves
-    firsts = {int(rows["round"][rows["request"] == r].min()) for r in set(rows["request"].tolist())}
-    found = np.zeros(rows["round"].size, bool)
-    for entry in range(found.size):
-        later = np.flatnonzero(
-            (rows["request"] == rows["request"][entry]) & (rows["round"] > rows["round"][entry])
-        )
-        if later.size == 0 or rows["row"][later[0]] != rows["row"][entry]:
-            continue
-        first, last = int(rows["round"][entry]), int(rows["round"][later[0]])
-        stage = moves["round"].astype(int) * len(PHASES) + moves["phase"]
-        moved = (
-            (stage > first * 5 + SYNCHRONISE)
-            & (stage <= last * 5)
-            & (moves["to_row"] == rows["row"][entry])
-        )
-        found[entry] = not moved.any() and not firsts & set(range(first + 1, last + 1))
-    return found
-
-
-def of_feeds(trace: Trace) -> dict[str, np.ndarray]:
-    """What queries over `feeds` may ask beside its columns: columns of the row's entry in `rows`.
-
-    ahead: how far its index lies behind the pending token's. They are -1 for a feed of no entry.
+    ahead: how far its index lies behind the pending token's.
     is_leaf: whether it is a draft of a tree that no proposed draft follows.
+    hidden: the number of its holes.
     """
-    rows, feeds = trace.rows, trace.feeds
-    entry = trace.index.feed_rows
-    found = {}
-    for name in ("length", "drafted", "gained", "accepted", "finished"):
-        found[name] = np.where(entry >= 0, rows[name][entry], -1)
-    last = of_rows(trace)["is_last"]
-    node = feeds["node"] if Branches(trace).any else np.zeros_like(feeds["node"])
-    holes = np.bincount(trace.holes["feed"], minlength=feeds["slot"].size)
+    feeds, branches, entry = trace.feeds, Branches(trace), trace.index.feed_rows
+    found = {k: np.append(trace.rows[k], -1)[entry] for k in ("length", "drafted", "gained")}
+    row, j = np.nonzero(np.arange(branches.parents.shape[1]) < branches.drafted)
+    parents = set(zip(row, branches.parents[row, j], strict=True))
+    nodes = zip(entry, feeds["node"], strict=True)
     return found | {
-        "ahead": np.where(entry >= 0, feeds["index"] - (found["length"] - 1), -99),
-        "is_last": (entry >= 0) & last[entry],
-        "is_leaf": (entry >= 0) & (node > 0) & ~has_children(trace)[entry, node],
-        "hidden": holes,
+        "ahead": feeds["index"] - (found["length"] - 1),
+        "is_leaf": [branches.any and node > 0 and (i, node) not in parents for i, node in nodes],
+        "is_tree": np.append(branches.is_tree, False)[entry],
+        "hidden": np.bincount(trace.holes["feed"], minlength=feeds["slot"].size),
         "rounds_left": trace.num_rounds - 1 - feeds["round"],
-        **of_run(trace, feeds["slot"].size),
     }
 
 
-def has_children(trace: Trace) -> np.ndarray:
-    """Which columns of each entry of `rows` a draft follows; the last column stands for others."""
-    branches = Branches(trace)
-    n, k = branches.parents.shape
-    most = max(int(trace.feeds["node"].max(initial=0)), k) + 1
-    found = np.zeros((n, most), bool)
-    entry, j = np.nonzero(np.arange(k) < branches.drafted)
-    found[entry, branches.parents[entry, j]] = True
-    return found
+def of_moves(trace: Trace) -> dict[str, Any]:
+    """goes_on: whether the row decodes on with what was moved.
 
-
-def of_run(trace: Trace, size: int) -> dict[str, np.ndarray]:
-    """What any query may ask of the run."""
-    sampling = trace.meta["sampling"]
-    coupling = "" if sampling is None else sampling["coupling"]
-    return {
-        "greedy": np.full(size, sampling is None),
-        "gumbel": np.full(size, coupling == "gumbel"),
-        "by_model": np.full(size, trace.meta["drafter"] == "model"),
-        "by_lookup": np.full(size, trace.meta["drafter"] == "lookup"),
-    }
-
-
-def of_moves(trace: Trace) -> dict[str, np.ndarray]:
-    """What queries over `moves` may ask beside its columns.
-
-    goes_on: whether the row decodes on with what was moved. ends_with_kv: whether the last slot of
-    the block was fed a token that the row has.
+    ends_with_kv: whether the last slot of the block was fed a token that the row has.
     """
-    rows, moves = trace.rows, trace.moves
-    goes_on = np.zeros(moves["round"].size, bool)
-    ends_with_kv = goes_on.copy()
-    for k in range(goes_on.size):
-        number = int(moves["round"][k])
-        is_late = moves["phase"][k] == SYNCHRONISE
-        in_row = rows["row"] == moves["to_row"][k]
-        now = np.flatnonzero(in_row & (rows["round"] == number))
-        then = np.flatnonzero(in_row & (rows["round"] == number + is_late) & (rows["gained"] > 0))
-        if now.size == 0 or then.size == 0 or rows["request"][now[0]] != rows["request"][then[0]]:
-            continue
-        request = rows["request"][then[0]]
-        feeds = trace.feeds
-        mine = (feeds["request"] == request) & (feeds["model"] == moves["model"][k])
-        again = mine & (feeds["round"] == number) & (feeds["index"] == 0) & (feeds["phase"] == 0)
-        goes_on[k] = not again.any()
-        last = moves["from_slot"][k] + moves["length"][k] - 1
-        at = mine & (feeds["slot"] == last) & (feeds["row"] == moves["from_row"][k])
-        at &= (feeds["round"] < number + is_late) & (feeds["index"] == rows["length"][then[0]] - 2)
-        text = trace.prompt(request) + trace.output(request)
-        fed = np.flatnonzero(at)
-        ends_with_kv[k] = fed.size and feeds["token"][fed[-1]] == text[feeds["index"][fed[-1]]]
+    rows, moves, feeds = trace.rows, trace.moves, trace.feeds
+    number = moves["round"].astype(int)
+    later = number + (moves["phase"] == SYNCHRONISE)
+    now, then = (trace.index.find_rows(each, moves["to_row"]) for each in (number, later))
+    request = rows["request"]
+    is_read = (feeds["index"] == 0) & (feeds["phase"] == SCHEDULE)
+    read = set(zip(*(feeds[k][is_read] for k in ("request", "model", "round")), strict=True))
+    again = [key in read for key in zip(request[then], moves["model"], number, strict=True)]
+    goes_on = (now >= 0) & (then >= 0) & (rows["gained"][then] > 0) & ~np.array(again, bool)
+    goes_on &= request[now] == request[then]
+    ends_with_kv = np.zeros(number.size, bool)
+    for k in np.flatnonzero(goes_on):
+        index = rows["length"][then[k]] - 2
+        fed = (feeds["request"] == request[then[k]]) & (feeds["model"] == moves["model"][k])
+        fed &= feeds["slot"] == moves["from_slot"][k] + moves["length"][k] - 1
+        fed &= (feeds["row"] == moves["from_row"][k]) & (feeds["round"] < later[k])
+        tokens = feeds["token"][fed & (feeds["index"] == index)]
+        text = trace.prompt(request[then[k]]) + trace.output(request[then[k]])
+        ends_with_kv[k] = tokens.size and tokens[-1] == text[index]
     return {
         "goes_on": goes_on,
+        "is_finished": np.append(rows["finished"], 1)[now],
         "ends_with_kv": ends_with_kv,
-        "rounds_left": trace.num_rounds - 1 - moves["round"],
+        "rounds_left": trace.num_rounds - 1 - number,
     }
 
 

@@ -10,13 +10,12 @@ from contextlib import ExitStack
 from typing import Any
 
 import decoder_work
-import decoders
 import numpy as np
 import pytest
 import torch
 from conftest import EOS as TINY_EOS
 from conftest import VOCABULARY, generate_alone, make_pair, make_prompts
-from decoder_work import EOS, MAX_NEW_TOKENS, K, pair, prompts, reference
+from decoder_work import EOS, MAX_NEW_TOKENS, K, named, pair, prompts, reference, watched
 from decoders import CASES, SAMPLED, Case
 from masking_decoder import MaskingDecoder
 from transformers import DynamicCache
@@ -33,27 +32,11 @@ WASTEFUL = {
     "rollback.Rollback": "thrown away",
 }
 ROUNDED = {"dtype": torch.bfloat16}  # K/V, which leaves the texts as they are
-SETTINGS = {
-    "num_draft_tokens": K,
-    "batch_size": 4,
-    "max_new_tokens": 24,
-    "progress": False,
-}
+SETTINGS = {"num_draft_tokens": K, "batch_size": 4, "max_new_tokens": 24, "progress": False}
 
 
 def eos_of(case: Case) -> tuple[int, ...]:
     return EOS if case.needs_eos else ()
-
-
-def watched(case: Case) -> tuple[sv.Watched, list[list[int]]]:
-    given = [list(prompt) for prompt in prompts()]
-    with sv.watch(pair().target, pair().draft) as seen:
-        outputs = case.decode(pair().target, pair().draft, given, K, MAX_NEW_TOKENS, eos_of(case))
-    return seen, outputs
-
-
-def named(name: str) -> Case:
-    return next(case for case in CASES if case.name == name)
 
 
 def quick(cases: tuple[Case, ...]) -> list[Any]:
@@ -71,7 +54,7 @@ def quick(cases: tuple[Case, ...]) -> list[Any]:
 @pytest.mark.sweep(16)
 @pytest.mark.parametrize("case", quick(CASES))
 def test_a_decoder_is_judged_as_what_it_is(case: Case) -> None:
-    seen, outputs = watched(case)
+    seen, outputs = watched(case, eos=eos_of(case))
     due = reference(eos_of(case))
     wrong = {i for i, output in enumerate(outputs) if output != due[i]}
     report = seen.audit(
@@ -112,10 +95,7 @@ def test_outputs_can_be_left_out(name: str) -> None:
 @pytest.mark.slow
 def test_texts_are_read_with_a_tokenizer() -> None:
     texts = [sv.load_prompts()[i] for i in decoder_work.PROMPTS]
-    case = named("one_row.OneRow")
-    given = [list(prompt) for prompt in prompts()]
-    with sv.watch(pair().target, pair().draft, tokenizer=pair().tokenizer) as seen:
-        outputs = case.decode(pair().target, pair().draft, given, K, MAX_NEW_TOKENS, ())
+    seen, outputs = watched(named("one_row.OneRow"), tokenizer=pair().tokenizer)
     written = [pair().tokenizer.decode(output) for output in outputs]
     assert seen.audit(texts, written).is_right
 
@@ -123,11 +103,7 @@ def test_texts_are_read_with_a_tokenizer() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SAMPLED[:1], ids=lambda case: case.name)
 def test_sampled_runs_are_judged_by_their_forwards(case: Case) -> None:
-    given = [list(prompt) for prompt in prompts()]
-    with sv.watch(pair().target, pair().draft) as seen:
-        outputs = case.decode(
-            pair().target, pair().draft, given, K, MAX_NEW_TOKENS, (), temperature=1.0, seed=0
-        )
+    seen, outputs = watched(case, temperature=1.0, seed=0)
     report = seen.audit(prompts(), outputs, greedy=False, eos_token_ids=[])
     assert report.is_right
     assert str(report).startswith("right, as far as the forwards of 4 texts go")
@@ -191,9 +167,7 @@ def test_faults_of_the_engine_are_named_as_by_its_record(
 @pytest.mark.parametrize("name", ["one_row.OneRow", "holes.Holes", "slots.Slots"])
 def test_rounding_in_bfloat16_is_no_fault(name: str) -> None:
     small = sv.load_pair(device="cpu", dtype="bfloat16")
-    given = [list(prompt) for prompt in prompts()]
-    with sv.watch(small.target, small.draft) as seen:
-        outputs = named(name).decode(small.target, small.draft, given, K, MAX_NEW_TOKENS, ())
+    seen, outputs = watched(named(name), (small.target, small.draft))
     assert seen.audit(prompts(), outputs, eos_token_ids=[]).is_right
 
 
@@ -212,6 +186,10 @@ def test_a_decoder_in_a_thread_is_seen() -> None:
     assert seen.audit(given, outputs, eos_token_ids=[]).is_right
 
 
+def hooks_of(model: Any) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
 def test_a_decoder_that_raises_keeps_what_was_seen() -> None:
     given = [list(prompt) for prompt in prompts()[:1]]
     case = named("one_row.OneRow")
@@ -227,24 +205,17 @@ def test_a_decoder_that_raises_keeps_what_was_seen() -> None:
         if calls == 6:
             raise StopError
 
+    before = hooks_of(pair().target)
     hook = pair().target.register_forward_pre_hook(stop)
     try:
         with pytest.raises(StopError), sv.watch(pair().target, pair().draft) as seen:
             case.decode(pair().target, pair().draft, given, K, MAX_NEW_TOKENS, ())
     finally:
         hook.remove()
+    assert hooks_of(pair().target) == before
     report = seen.audit(given, eos_token_ids=[])
     assert report.is_right
     assert len(report.rounds) >= 4
-
-
-def test_nothing_stays_behind() -> None:
-    before = {name: ALL_ATTENTION_FUNCTIONS.get(name) for name in ("sdpa", "eager")}
-    hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in pair().target.modules())
-    watched(named("slots.Slots"))
-    after = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in pair().target.modules())
-    assert before == {name: ALL_ATTENTION_FUNCTIONS.get(name) for name in ("sdpa", "eager")}
-    assert hooks == after
 
 
 @pytest.mark.parametrize("second", ["llama", "qwen3"])
@@ -309,68 +280,69 @@ def test_eos_that_the_generation_config_switches_off_ends_no_text() -> None:
     assert report.is_right, report
 
 
-@pytest.mark.parametrize(
-    ("prompt", "token", "eos", "message"),
-    [
-        ([], [], 5, "eos_token_ids must be a list, got 5; "),
-        ([], [VOCABULARY], None, r"outputs\[0\] has the id 97, but target has a vocabulary of 97"),
-        ([500], [], None, r"prompts\[0\] has the id 500, but target has a vocabulary of 97"),
-    ],
-    ids=["eos", "output", "prompt"],
-)
-def test_ids_that_no_model_can_read_are_refused(
-    prompt: list[int], token: list[int], eos: Any, message: str
-) -> None:
-    given = make_prompts()[3:5]
-    with sv.watch(make_pair("llama").target) as seen:
-        outputs = generate_alone(seen.target, given, 8)
-    given = [given[0] + prompt, given[1]]
-    outputs = [outputs[0] + token, outputs[1]]
-    with pytest.raises(ValueError, match=message):
-        seen.audit(given, outputs, eos_token_ids=eos)
+# What is given to `audit` (prompts, outputs) and what it says, for greedy texts of three prompts.
+REFUSED: dict[str, tuple[Any, str, dict[str, Any]]] = {
+    "eos": (lambda p, o: (p, o), "eos_token_ids must be a list, got 5; ", {"eos_token_ids": 5}),
+    "output": (
+        lambda p, o: (p, [[VOCABULARY, *o[0]], *o[1:]]),
+        "outputs[0] has the id 97, but target has a vocabulary of 97", {},
+    ),
+    "prompt": (
+        lambda p, o: ([p[0] + [500], *p[1:]], o),
+        "prompts[0] has the id 500, but target has a vocabulary of 97", {},
+    ),
+    "tensor": (
+        lambda p, o: (p, torch.ones(3, 2)), "outputs must be a list, got", {}
+    ),
+    "array": (
+        lambda p, o: (np.ones((3, 2)), o), "pass prompts.tolist()", {}
+    ),
+    "too few": (
+        lambda p, o: (p, o[:2]), "outputs must be one for each of the 3 prompts, got 2", {}
+    ),
+    "text": (lambda p, o: (["a"] * 3, o), "prompts[0] is a text, and there is no tokenizer", {}),
+    "swapped": (
+        lambda p, o: (p, [o[1], o[0], o[2]]), "outputs[0] is the text of request 1; return the ", {}
+    ),
+    "twice": (
+        lambda p, o: (p, [o[0], o[2], o[2]]), "outputs[1] is the text of request 2; return the ", {}
+    ),
+    "prompts in all": (
+        lambda p, o: (p, [a + b for a, b in zip(p, o, strict=True)]),
+        "outputs[0] begins with its prompt; pass the new", {},
+    ),
+    "prompts in all, sampled": (
+        lambda p, o: (p, [a + b for a, b in zip(p, o, strict=True)]),
+        "outputs[0] begins with its prompt; ", {"greedy": False},
+    ),
+    "prompt in one": (
+        lambda p, o: (p, [o[0], p[1] + o[1], o[2]]),
+        "outputs[1] begins with its prompt; pass the new", {},
+    ),
+    "padded": (
+        lambda p, o: (p, [[0] * (12 - len(a)) + a + b for a, b in zip(p, o, strict=True)]),
+        "outputs[0] begins with padding and its prompt; pass the new tokens alone", {},
+    ),
+    "other": (
+        lambda p, o: (p, [[7, *each] for each in o]), "outputs[0] is not what was fed in ", {}
+    ),
+    "reversed": (
+        lambda p, o: (p, [each[::-1] for each in o]), "is not what was fed", {}
+    ),
+    "not read": (
+        lambda p, o: ([[7, 7, 7, 7], *p[1:]], o), "prompts[0] was not read by the target", {}
+    ),
+}  # fmt: skip
 
 
-def test_the_remedy_for_a_tensor_is_a_list_of_it() -> None:
-    seen = sv.Watched(make_pair("llama").target)
-    rows = torch.ones(2, 3, dtype=torch.long)
-    with pytest.raises(ValueError, match=r"outputs must be a list, .*; pass outputs\.tolist\(\)"):
-        seen.audit(rows.tolist(), rows)
-    with pytest.raises(ValueError, match=r"prompts must be a list, .*; pass prompts\.tolist\(\)"):
-        seen.audit(rows.numpy(), rows.tolist())
-
-
-@pytest.mark.parametrize(
-    ("returned", "message"),
-    [
-        (lambda _, o: [o[1], o[0], o[2]], "outputs[0] is the text of request 1; return the texts"),
-        (lambda _, o: [o[0], o[2], o[2]], "outputs[1] is the text of request 2; return the texts"),
-        (lambda p, o: [[*a, *b] for a, b in zip(p, o, strict=True)], "outputs[0] begins with its "),
-        (lambda p, o: [o[0], p[1] + o[1], o[2]], "outputs[1] begins with its prompt; pass the new"),
-        (
-            lambda p, o: [[0] * (12 - len(a)) + a + b for a, b in zip(p, o, strict=True)],
-            "outputs[0] begins with padding and its prompt; pass the new tokens alone",
-        ),
-        (lambda _, o: [[7, *each] for each in o], "outputs[0] is not what was fed in "),
-    ],
-    ids=["swapped", "twice", "prompt", "one", "padded", "other"],
-)
-def test_outputs_in_another_order_or_with_their_prompts_are_named(
-    returned: Any, message: str
-) -> None:
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_was_not_decoded_is_refused(name: str) -> None:
     given = [make_prompts()[i] for i in (5, 4, 2)]
     with sv.watch(make_pair("llama").target) as seen:
         outputs = generate_alone(seen.target, given, 8)
+    change, message, options = REFUSED[name]
     with pytest.raises(ValueError, match=re.escape(message)):
-        seen.audit(given, returned(given, outputs))
-
-
-def test_the_prompts_of_sampled_outputs_are_named() -> None:
-    given = make_prompts()[4:6]
-    with sv.watch(make_pair("llama").target) as seen:
-        outputs = generate_alone(seen.target, given, 8)
-    outputs = [prompt + output for prompt, output in zip(given, outputs, strict=True)]
-    with pytest.raises(ValueError, match=r"outputs\[0\] begins with its prompt; "):
-        seen.audit(given, outputs, greedy=False)
+        seen.audit(*change(given, outputs), **options)
 
 
 def one_by_one(target: Any, prompt: list[int], shift: int = 99, dtype: Any = None) -> list[int]:
@@ -433,15 +405,6 @@ def test_what_was_seen_prints_without_its_tensors() -> None:
     assert len(repr(seen.forwards[0])) < 200, "its tokens, and nothing large"
 
 
-@pytest.mark.slow
-def test_the_record_opens_in_the_step_through() -> None:
-    seen, outputs = watched(named("realign.Realign"))
-    report = seen.audit(prompts(), outputs, eos_token_ids=[])
-    assert sv.check_invariants(report.trace) == []
-    assert "rounds" in repr(sv.step_through(report.trace))
-    assert list(report.frame().columns)[:4] == ["request", "row", "round", "forward"]
-
-
 def test_drafts_that_are_read_alone_belong_to_their_row() -> None:
     given = [list(prompt) for prompt in prompts()]
     size = pair().vocabulary_size
@@ -456,7 +419,7 @@ def test_drafts_that_are_read_alone_belong_to_their_row() -> None:
 
 
 @pytest.mark.slow
-def test_bad_input_is_refused_with_one_sentence() -> None:
+def test_models_that_cannot_be_watched_are_refused() -> None:
     target, draft = pair().target, pair().draft
     with sv.watch(target, draft) as seen:
         pass
@@ -471,18 +434,3 @@ def test_bad_input_is_refused_with_one_sentence() -> None:
         sv.watch(3)
     with pytest.raises(ValueError, match="draft must be another model than target"):
         sv.watch(target, target)
-    seen, outputs = watched(named("one_row.OneRow"))
-    with pytest.raises(ValueError, match="outputs must be one for each of the 4 prompts, got 3"):
-        seen.audit(prompts(), outputs[:3])
-    with pytest.raises(ValueError, match=r"prompts\[0\] is a text, and there is no tokenizer"):
-        seen.audit(["a"] * 4, outputs)
-    with pytest.raises(ValueError, match=r"outputs\[\d\] is not what was fed"):
-        seen.audit(prompts(), [output[::-1] for output in outputs])
-    with pytest.raises(ValueError, match=r"prompts\[0\] was not read by the target"):
-        seen.audit([[7, 7, 7], *prompts()[1:]], outputs)
-
-
-def test_the_registry_has_enough_of_each() -> None:
-    kinds = [case.affects for case in decoders.CASES]
-    assert kinds.count(None) >= 4
-    assert kinds.count("text") >= 12

@@ -4,8 +4,7 @@ import random
 from typing import Any
 
 import pytest
-from decoder_work import MAX_NEW_TOKENS, K, pair, prompts, reference
-from decoders import CASES
+from decoder_work import MAX_NEW_TOKENS, K, named, pair, prompts, reference
 
 import specviz as sv
 
@@ -18,7 +17,7 @@ KINDS = {
     "copied": {"kv", "mask"},
     "lost": {"kv", "mask"},
 }
-DECODER = next(case for case in CASES if case.name == "holes.Holes")
+DECODER = named("holes.Holes")
 
 
 class Saboteur:
@@ -99,20 +98,11 @@ def judged(kind: str, seed: int) -> bool | None:
 
 
 @pytest.mark.sweep(18)
+@pytest.mark.parametrize(("count", "harm"), [(4, 1), pytest.param(24, 14, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_injected_fault_is_named(kind: str) -> None:
-    found = []
-    while True not in found:  # others change nothing
-        found.append(judged(kind, len(found)))
-        assert False not in found
-        assert len(found) < 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_of_injected_faults_95_percent_are_named(kind: str) -> None:
+def test_of_injected_faults_95_percent_are_named(kind: str, count: int, harm: int) -> None:
     """Over a hundred of all kinds."""
-    found = [judged(kind, seed) for seed in range(24)]
+    found = [judged(kind, seed) for seed in range(count)]
     harmful = [each for each in found if each is not None]
-    assert len(harmful) >= 14
+    assert len(harmful) >= harm
     assert sum(harmful) >= 0.95 * len(harmful), f"{sum(harmful)} of {len(harmful)}"

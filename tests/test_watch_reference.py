@@ -4,46 +4,41 @@ Each case has the decoder, the right code and the wrong one, and what the report
 rule of the first fault, or a cost if the text stays right.
 """
 
-from types import ModuleType
-
 import pytest
-from decoder_work import EOS, MAX_NEW_TOKENS, K, pair, prompts, reference
+from decoder_work import EOS, prompts, reference, watched
 
-import specviz as sv
 from checks.decoders.mending import mended
 from reference import inplace, realign
 
 COSTS = ("draft cache", "read again", "thrown away")
 
-# Lines that the follower has to see through: nothing looks as it should.
-HARD = {
+SEEN, POSITIONS = "> positions[:, :, None]", "position_ids=positions,"
+SLIPS = {
     "no_cumprod": (inplace, "cumprod(dim=1).sum", "sum", "acceptance"),
     "cumprod_over_rows": (inplace, "cumprod(dim=1)", "cumprod(dim=0)", "acceptance"),
-    "hides_itself": (inplace, "> positions[:, :, None]", ">= positions[:, :, None]", "mask"),
+    "hides_itself": (inplace, SEEN, ">= positions[:, :, None]", "mask"),
     "last_draft_stays": (
         inplace,
         "tokens.scatter_(1, positions + 1, choices)",
         "tokens.scatter_(1, positions[:, 1:] + 1, choices[:, 1:])",
         "lengths",
     ),
-}
-SLIPS = {
     "accepted_by_any_row": (
         inplace,
         "(drafts == choices[:, :-1])",
         "(drafts == choices[:, :-1]).any(dim=0, keepdim=True).expand_as(drafts)",
         "acceptance",
     ),
-    "sees_one_more": (inplace, "> positions[:, :, None]", "> positions[:, :, None] + 1", "mask"),
+    "sees_one_more": (inplace, SEEN, "> positions[:, :, None] + 1", "mask"),
     "mask_of_the_longest_row": (
         inplace,
-        "> positions[:, :, None]",
+        SEEN,
         "> positions.amax(dim=0)[None, :, None]",
         "mask",
     ),
     "mask_of_the_last_draft": (
         inplace,
-        "> positions[:, :, None]",
+        SEEN,
         "> positions[:, -1:, None]",
         "mask",
     ),
@@ -109,12 +104,16 @@ SLIPS = {
 }
 
 
-def judge(decoder: ModuleType, right: str, wrong: str, finding: str) -> None:
-    given = [list(prompt) for prompt in prompts()]
-    changed = mended(decoder, right, wrong)
-    with sv.watch(pair().target, pair().draft) as watched:
-        outputs = changed.decode(pair().target, pair().draft, given, K, MAX_NEW_TOKENS, list(EOS))
-    report = watched.audit(prompts(), outputs, eos_token_ids=EOS)
+# In the first four nothing looks as it should. The others are slow tests.
+@pytest.mark.sweep(8)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=pytest.mark.slow if i > 3 else ()) for i, each in enumerate(SLIPS)],
+)
+def test_a_slip_is_named(name: str) -> None:
+    decoder, right, wrong, finding = SLIPS[name]
+    seen, outputs = watched(mended(decoder, right, wrong), eos=list(EOS))
+    report = seen.audit(prompts(), outputs, eos_token_ids=EOS)
     if finding in COSTS:
         assert outputs == reference(EOS)
         assert report.faults == []
@@ -122,15 +121,3 @@ def judge(decoder: ModuleType, right: str, wrong: str, finding: str) -> None:
     else:
         assert outputs != reference(EOS)
         assert report.faults[0].rule == finding
-
-
-@pytest.mark.sweep(8)
-@pytest.mark.parametrize("name", HARD)
-def test_a_slip_that_is_hard_to_follow_is_named(name: str) -> None:
-    judge(*HARD[name])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SLIPS)
-def test_a_slip_is_named(name: str) -> None:
-    judge(*SLIPS[name])

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import make_prompts
-from decoder_work import pair, prompts
-from decoders import CASES, Case
+from decoder_work import named, pair, prompts, watched
 from families import NEW_TOKENS, alone, perturbed
 from tiny_models import EOS, build, families, make_config
 from transformers import AttentionInterface, PreTrainedModel
@@ -35,10 +34,6 @@ THEIR_OWN = ("falcon", "gptj")  # attention that no hook reads
 GIVEN = [list(prompt) for prompt in make_prompts()[2:5]]
 
 
-def case(name: str) -> Case:
-    return next(each for each in CASES if each.name == name)
-
-
 def models(family: str, attention: str) -> tuple[PreTrainedModel, PreTrainedModel]:
     target = build(family, make_config(families()[family]), attention)
     return target, perturbed(target)
@@ -48,9 +43,7 @@ def audited(
     target: PreTrainedModel, draft: PreTrainedModel, decoder: str
 ) -> tuple[list[bool], sv.WatchReport]:
     """Return which texts are right, and the report."""
-    given = [list(prompt) for prompt in GIVEN]
-    with sv.watch(target, draft) as seen:
-        outputs = case(decoder).decode(target, draft, given, 3, NEW_TOKENS, (EOS,))
+    seen, outputs = watched(named(decoder), (target, draft), GIVEN, 3, NEW_TOKENS, (EOS,))
     right = [output == alone(target, prompt) for output, prompt in zip(outputs, GIVEN, strict=True)]
     return right, seen.audit(GIVEN, outputs, eos_token_ids=[EOS])
 
@@ -105,7 +98,7 @@ def test_attention_that_is_registered_late_is_seen(late: str) -> None:
         AttentionMaskInterface.register(late, sdpa_mask)
         for model in (target, draft):
             model.config._attn_implementation = late
-        decoder = case("holes.Holes").decode
+        decoder = named("holes.Holes").decode
         given = [list(prompt) for prompt in GIVEN]
         outputs: list[list[int]] = decoder(target, draft, given, 3, NEW_TOKENS, (EOS,))
         return outputs
@@ -157,12 +150,9 @@ def test_rows_that_are_moved_and_refilled_are_followed(given, strategy: str, K: 
 
 @pytest.mark.slow
 def test_a_report_opens_where_it_broke() -> None:
-    given = [list(prompt) for prompt in prompts()]
-    with sv.watch(pair().target, pair().draft) as seen:
-        outputs = case("holes.ColumnPositions").decode(
-            pair().target, pair().draft, given, 4, 24, ()
-        )
-    report = seen.audit(given, outputs, eos_token_ids=[])
+    seen, outputs = watched(named("holes.ColumnPositions"), count=24)
+    report = seen.audit(prompts(), outputs, eos_token_ids=[])
+    assert list(report.frame().columns)[:4] == ["request", "row", "round", "forward"]
     first = report.faults[0]
     shown = report.step_through()
     place = {"round": first.round, "phase": "verify", "row": first.row}
