@@ -85,6 +85,8 @@ class TargetFollower:
         part.request = owner_of(part, self.labels)
         if self._served[part.request] > 1:
             part.request = self._waiting(part, {request for request, _ in context})
+        elif part.request >= 0:
+            part.request = self._of_beginning(part, len(context))
         if part.request >= 0:
             context = context_of(part, self.labels)
             own = [index for request, index in context if request == part.request]
@@ -115,6 +117,25 @@ class TargetFollower:
         ]
         best = max(able, key=likely, default=part.request)
         return best if able and likely(best)[0] else part.request
+
+    def _of_beginning(self, part: Part, count: int) -> int:
+        """Return which of the requests that begin alike goes on behind `count` tokens.
+
+        Their K/V is equal there, so what a row sees does not tell whose it is.
+        """
+
+        def goes_on(number: int) -> bool:
+            request = self.requests[number]
+            is_due = request.next_pending == count and not request.is_done
+            return is_due and request.tokens[count : count + 1] == part.tokens[:1]
+
+        owner = part.request
+        able = [
+            number
+            for number, each in enumerate(self.requests)
+            if each.parts and self.labels.shared(owner, number) >= count and goes_on(number)
+        ]
+        return able[0] if able and not goes_on(owner) else owner
 
     def _fits(self, part: Part) -> bool:
         """Return whether the first token of a part is the request's at its index."""
