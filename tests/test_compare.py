@@ -133,7 +133,10 @@ def test_a_bug_is_a_bug_and_is_named(
     # A bug that no invariant sees does not explain itself: it is off by far more than rounding.
     monkeypatch.setattr(reading, "check_invariants", lambda trace: Violations())
     blind = sv.compare(broken, reference).summary.iloc[0]
-    assert not blind["noise"] <= CEILINGS["float32"]  # NaN where texts part at once
+    if fault == "ones":  # the texts part at once, so there is nothing to take noise from
+        assert math.isnan(blind["noise"])
+    else:
+        assert blind["noise"] > CEILINGS["float32"]
     assert blind["near_ties"] == 0
     assert blind["unexplained"] >= 1
 
@@ -184,7 +187,7 @@ def test_a_near_tie_is_a_near_tie(tied: tuple[sv.Pair, Result, Result]) -> None:
         found = comparison.prompts.loc[0]
         measured_from = "records" if given is None else "pair"
         assert (found["cause"], found["measured_from"]) == (NEAR_TIE, measured_from)
-        assert found["gap"] <= 2 * max(found["noise"], 2e-6)
+        assert found["gap"] <= 2 * max(found["noise"], 1e-6)
         assert 0 < found["noise"] < 1e-4
         assert comparison.summary["near_ties"].item() == comparison.summary["divergences"].item()
         assert comparison.unexplained == []

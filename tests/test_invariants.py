@@ -29,6 +29,7 @@ from mutations import (
 )
 
 import specviz as sv
+from specviz.checks.rerun import tolerance
 from specviz.checks.violations import RULES, Violations
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.faults import FAULTS
@@ -36,7 +37,7 @@ from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.moves import Move
 from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
-from specviz.record.schema import PHASES
+from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 
 K = 4
@@ -342,6 +343,33 @@ def test_a_token_is_named_by_its_text_where_the_record_has_it() -> None:
     assert f"token {emitted[0]} ('no')" in first.found
 
 
+def test_an_output_that_was_not_emitted_breaks_the_lengths() -> None:
+    trace = recorded("inplace")
+    requests = dict(trace.requests)
+    requests["output_tokens"] = np.append(requests["output_tokens"], np.int32(1))
+    requests["output_offsets"] = requests["output_offsets"] + np.array([0] * 10 + [1])
+    requests["budget"] = requests["budget"] + 1
+    found = sv.check_invariants(replace(trace, requests=requests))
+    entry = np.flatnonzero((trace.rows["request"] == 9) & (trace.rows["gained"] > 0))[-1]
+    assert ("lengths", trace.rows["round"][entry]) in [
+        (violation.rule, violation.round) for violation in found if violation.request == 9
+    ]
+
+
+def test_an_output_beyond_its_budget() -> None:
+    trace = recorded("inplace")
+    request = next(request for request in range(10) if len(trace.output(request)) == 16)
+    found = sv.check_invariants(edited(trace, "requests", request, budget=15))
+    entry = np.flatnonzero(trace.rows["request"] == request)[-1]
+    assert {violation.rule for violation in found} == {"budget"}
+    # A round before may have ended on the smaller budget without finishing the row.
+    last = found[-1]
+    assert places([last]) == [
+        ("budget", trace.rows["round"][entry], ACCEPT, trace.rows["row"][entry])
+    ]
+    assert (last.request, last.count, last.slot) == (request, 1, None)
+
+
 def test_tokens_behind_the_first_eos() -> None:
     trace = recorded("inplace")
     request = max(range(10), key=lambda request: len(trace.output(request)))
@@ -408,6 +436,30 @@ def test_a_hole_that_is_seen() -> None:
     assert found[0].slot == slot
     assert f"it also sees slot {slot}, which holds index" in found[0].found
     assert "of a rejected draft" in found[0].found
+
+
+@pytest.mark.parametrize(("model", "phase"), [(TARGET, VERIFY), (DRAFTER, DRAFT)])
+@pytest.mark.parametrize(
+    ("rule", "column", "shift"),
+    [
+        ("positions", "position", 1),
+        ("kv", "token", 1),
+        ("mask", "visible_start", 1),
+        ("mask", "visible_stop", -1),
+    ],
+)
+def test_feeds_that_were_altered(
+    model: int, phase: int, rule: str, column: str, shift: int
+) -> None:
+    trace = recorded("masking")
+    where = f"model == {model} and phase == {phase} and index > 5"
+    entry, number, row = middle(trace, "feeds", where)
+    if column == "visible_stop":
+        trace = without(trace, "holes", np.flatnonzero(trace.holes["feed"] == entry))
+    value = trace.feeds[column][entry] + shift
+    found = sv.check_invariants(edited(trace, "feeds", entry, **{column: value}))
+    assert first_of(found) == (rule, number, phase, row)
+    assert found[0].model == MODELS[model]
 
 
 def test_a_slot_that_is_not_seen() -> None:
@@ -558,3 +610,18 @@ def test_bad_input_is_refused(arguments: dict[str, Any], message: str) -> None:
     given = {"trace": recorded("eqspec")} | arguments
     with pytest.raises(ValueError, match=message):
         sv.check_invariants(given.pop("trace"), **given)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most"),
+    [
+        (torch.float64, 2e-8),
+        (torch.float32, 4e-4),
+        (torch.float16, 0.04),
+        (torch.bfloat16, 0.09),
+    ],
+)
+def test_the_tolerance_lies_between_rounding_and_another_token(
+    dtype: torch.dtype, most: float
+) -> None:
+    assert 3 * torch.finfo(dtype).eps < tolerance(dtype) < most

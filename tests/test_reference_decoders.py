@@ -83,6 +83,13 @@ def test_texts_are_those_of_generate(name, model):
         assert decode(name, model, B, K) == reference(model)[:B], (B, K)
 
 
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize("name", NAMES)
+def test_any_batch_size(name):
+    for B in range(1, 9):
+        assert decode(name, "llama", B, 3) == reference("llama")[:B], B
+
+
 @pytest.mark.sweep(20)
 @pytest.mark.parametrize("model", ["llama", "qwen3", "gpt2", "falcon"])
 @pytest.mark.parametrize("name", NAMES)

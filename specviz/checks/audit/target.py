@@ -31,7 +31,7 @@ from specviz.util.validate import require_choice, short
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A model that scores texts, and its tokenizer or None. The model is put into evaluation mode.
+    """A model that scores texts, and its tokenizer or None.
 
     Raises:
         ValueError, TypeError: the model is not a causal LM, or the tokenizer is not its own.
@@ -43,7 +43,6 @@ class Target:
     def __post_init__(self) -> None:
         check_causal("target", self.target)
         check_vocabularies(self.target, self.target, self.tokenizer)
-        self.target.eval()
 
     @property
     def device(self) -> torch.device:
@@ -158,7 +157,7 @@ def find_target(
     device: str | None,
     dtype: str | None,
 ) -> Target:
-    """Return the target that a folder or hub id, a pair or a model stands for.
+    """Return the target that a folder or hub id, a pair or a model stands for, to evaluate it.
 
     Args:
         target: a folder or hub id, a `Pair`, or a transformers model.
@@ -182,9 +181,9 @@ def find_target(
             "tokenizer is given, but the target brings its own; pass it with a model in memory only"
         )
     if isinstance(target, Pair):
-        return Target(target.target, target.tokenizer)
+        return Target(target.target.eval(), target.tokenizer)
     if isinstance(target, PreTrainedModel):
-        return Target(target, tokenizer)
+        return Target(target.eval(), tokenizer)
     if not is_stored:
         raise TypeError(
             f"target must be a folder, a hub id, a Pair or a transformers model, got "

@@ -1,8 +1,8 @@
 """Follow requests through the forwards of a decoder that says nothing about them.
 
-Contract: `follow_target` and `follow_draft` say for each row of each forward which request it
-serves, which index its first token has, and whether drafts were verified there. Evidence is what
-was fed, what the slots hold, and the outputs. Not known here: models, and what is right.
+Contract: `TargetFollower` says for each row of each forward of the target which request it serves,
+which index its first token has, and whether drafts were verified there. Evidence is what was fed,
+what the slots hold, and the outputs. Not known here: models, and what is right.
 """
 
 from collections import Counter

@@ -6,7 +6,7 @@ of its inputs that is not the row's own. Not known here: hooks. Rules are those 
 `violations.RULES`.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -111,6 +111,25 @@ class Judge:
             if fault is not None:
                 return fault, ties
         return self._of_length(request), ties
+
+    def is_own(self, request: WatchedRequest, logprobs: Tensor) -> bool:
+        """Return whether a text is the target's own, near ties apart, and ends where it must.
+
+        logprobs: (n, V), what the target gives when it reads the row at once.
+        """
+        output = request.output
+        scores = logprobs[len(request.prompt) - 1 : len(request.tokens) - 1]
+        found = scores.gather(1, torch.tensor(output, dtype=torch.long)[:, None])[:, 0]
+        # Written so that NaN counts as a difference.
+        if not bool((scores.amax(1) - found <= self.tolerance).all()):
+            return False
+        if any(token in self.eos for token in output[:-1]):
+            return False
+        if self.budget is None:
+            return True
+        # A text that is not known is concluded from what was fed, which may end before it does.
+        may_end = not request.is_known or (bool(output) and output[-1] in self.eos)
+        return len(output) <= self.budget if may_end else len(output) == self.budget
 
     def _of_logits(
         self, request: WatchedRequest, verified: WatchedRound, logprobs: Tensor
@@ -243,37 +262,6 @@ class Judge:
             advice=ADVICE[advice or rule],
             size=size,
         )
-
-
-def is_own(
-    request: WatchedRequest,
-    logprobs: Tensor,
-    tolerance: float,
-    eos: Collection[int],
-    budget: int | None,
-) -> bool:
-    """Return whether a text is the target's own, near ties apart, and ends where it must.
-
-    Args:
-        request: the text.
-        logprobs: (n, V), what the target gives when it reads the row at once.
-        tolerance: how far a near tie may lie below the best, in nats.
-        eos: ids that end a text.
-        budget: how many new tokens it may have; None if that is not known.
-    """
-    output = request.output
-    scores = logprobs[len(request.prompt) - 1 : len(request.tokens) - 1]
-    found = scores.gather(1, torch.tensor(output, dtype=torch.long)[:, None])[:, 0]
-    # Written so that NaN counts as a difference.
-    if not bool((scores.amax(1) - found <= tolerance).all()):
-        return False
-    if any(token in eos for token in output[:-1]):
-        return False
-    if budget is None:
-        return True
-    # A text that is not known is concluded from what was fed, which may end before it does.
-    may_end = not request.is_known or (bool(output) and output[-1] in eos)
-    return len(output) <= budget if may_end else len(output) == budget
 
 
 def _of_emission(verified: WatchedRound, step: int, token: int) -> tuple[str, str, str]:

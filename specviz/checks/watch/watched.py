@@ -33,7 +33,7 @@ from specviz.checks.watch.drafts import DraftFollower
 from specviz.checks.watch.fed import fed_before, fed_behind
 from specviz.checks.watch.follow import TargetFollower
 from specviz.checks.watch.inputs import Inputs
-from specviz.checks.watch.judge import Diagnosis, Judge, Tie, is_own
+from specviz.checks.watch.judge import Diagnosis, Judge, Tie
 from specviz.checks.watch.masks import AttentionReader
 from specviz.checks.watch.notes import notes_on
 from specviz.checks.watch.report import WatchReport
@@ -194,21 +194,34 @@ class Watched:
         borrows = drafts.borrows
         if borrows:  # what K/V they read is not known, so nothing that follows from it is
             drafts = DraftFollower(follower.requests)
-        judge, faults, ties, wrong = self._judged(follower, drafts, greedy, eos, budget)
+        requests = follower.requests
+        numbers = {verified.part.number for request in requests for verified in request.rounds}
+        judge = Judge(
+            inputs=Inputs(follower.origins, follower.parts, follower.labels),
+            rounds={number: i for i, number in enumerate(sorted(numbers))},
+            tolerance=self._tolerance(requests),
+            drafted=drafts.proposal,
+            is_greedy=greedy,
+            eos=frozenset(eos),
+            budget=budget,
+        )
+        readings = [read_at_once(self.target, request.tokens) for request in requests]
+        faults, ties, wrong = _judged(judge, requests, readings)
         ignored = self._ignored() if greedy else ""
-        is_known = all(request.is_known for request in follower.requests)
+        is_known = all(request.is_known for request in requests)
         # A text that is not known was concluded from choices that may not be those taken.
         doubted = [fault for fault in faults if fault.rule in CHOSEN or not is_known]
         is_unjudged = bool(ignored and doubted)
         if is_unjudged:
-            judge, faults, ties, wrong = self._judged(follower, drafts, False, eos, None)
+            forwards_alone = replace(judge, is_greedy=False, budget=None)
+            faults, ties, wrong = _judged(forwards_alone, requests, readings)
             faults = faults if is_known else []
         trace, why_none = self._trace(follower, drafts, eos)
         return WatchReport(
-            requests=follower.requests,
+            requests=requests,
             faults=faults,
             ties=ties,
-            costs=find_costs(follower.requests, drafts.faults, judge.rounds, wrong),
+            costs=find_costs(requests, drafts.faults, judge.rounds, wrong),
             tolerance=judge.tolerance,
             rounds=judge.rounds,
             record=trace,
@@ -270,35 +283,6 @@ class Watched:
     def _of(self, model: str) -> list[CapturedForward]:
         return [forward for forward in self.forwards if forward.model == model]
 
-    def _judged(
-        self,
-        follower: TargetFollower,
-        drafts: DraftFollower,
-        greedy: bool,
-        eos: Sequence[int],
-        budget: int | None,
-    ) -> tuple[Judge, list[Diagnosis], list[Tie], list[int]]:
-        """Judge all requests and their texts; faults come in the order of the forwards."""
-        requests = follower.requests
-        numbers = {verified.part.number for request in requests for verified in request.rounds}
-        rounds = {number: i for i, number in enumerate(sorted(numbers))}
-        inputs = Inputs(follower.origins, follower.parts, follower.labels)
-        tolerance = self._tolerance(requests)
-        judge = Judge(inputs, rounds, tolerance, drafts.proposal, greedy, frozenset(eos), budget)
-        faults: list[Diagnosis] = []
-        ties: list[Tie] = []
-        wrong: list[int] = []
-        for number, request in enumerate(requests):
-            logprobs = read_at_once(self.target, request.tokens)
-            fault, near = judge.judge(request, logprobs)
-            ties += near
-            if fault is not None:
-                faults.append(fault)
-            if greedy and not is_own(request, logprobs, tolerance, judge.eos, budget):
-                wrong.append(number)
-        faults.sort(key=lambda fault: (fault.forward, fault.row))
-        return judge, faults, ties, wrong
-
     def _tolerance(self, requests: Sequence[WatchedRequest]) -> float:
         """Return how far log-probabilities may differ by rounding, in forwards of these shapes."""
         verified = [each for request in requests for each in request.rounds]
@@ -340,6 +324,27 @@ class Watched:
             return None, str(error)
 
 
+def _judged(
+    judge: Judge, requests: Sequence[WatchedRequest], readings: Sequence[Tensor]
+) -> tuple[list[Diagnosis], list[Tie], list[int]]:
+    """Judge all requests and their texts; faults come in the order of the forwards.
+
+    readings: the target's log-probabilities of each row, read at once.
+    """
+    faults: list[Diagnosis] = []
+    ties: list[Tie] = []
+    wrong: list[int] = []
+    for number, (request, logprobs) in enumerate(zip(requests, readings, strict=True)):
+        fault, near = judge.judge(request, logprobs)
+        ties += near
+        if fault is not None:
+            faults.append(fault)
+        if judge.is_greedy and not judge.is_own(request, logprobs):
+            wrong.append(number)
+    faults.sort(key=lambda fault: (fault.forward, fault.row))
+    return faults, ties, wrong
+
+
 def _vocabulary_size(model: PreTrainedModel) -> int:
     return int(model.get_input_embeddings().weight.shape[0])
 
@@ -373,8 +378,8 @@ def watch(
     print(watched.audit(prompts, outputs))
     ```
 
-    The decoder computes what it would have computed. Each forward keeps its inputs, the K/V of its
-    tokens, and a fingerprint of all K/V that it read, so memory grows with the tokens that are fed.
+    The decoder computes what it would have computed. Each forward keeps its inputs and a
+    fingerprint of all K/V that it read, so memory grows with the tokens that are fed.
     A block that ends with an error keeps what was seen.
 
     Args:
