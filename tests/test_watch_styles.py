@@ -5,6 +5,7 @@ Each decoder is written for its test, with one row unless more are needed.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -314,3 +315,138 @@ def test_early_exit_of_transformers_is_right(pair: sv.Pair) -> None:
     assert report.is_right, report
     assert report.costs == []
     assert {len(each.rounds[0].drafts) for each in report.requests} != {0}
+
+
+class Holes:
+    """K/V of all tokens that were ever fed, one column after the other; each row knows its own.
+
+    What fills a row behind its tokens sees itself alone.
+    """
+
+    def __init__(self, pair: sv.Pair, rows: int) -> None:
+        self._target, self._cache = pair.target, DynamicCache()
+        self.own: list[list[int]] = [[] for _ in range(rows)]
+
+    def read(self, fed: list[list[int]], stale: tuple[int, ...] = ()) -> list[list[int]]:
+        """Read tokens behind those of each row; return the choices after them.
+
+        Args:
+            fed: of each row. `None` stands for the token before it, once more.
+            stale: slots that the first token of each row sees besides.
+        """
+        past, most = self._cache.get_seq_length(), max(map(len, fed))
+        ids = torch.zeros(len(fed), most, dtype=torch.long)
+        positions = ids.clone()
+        seen = torch.zeros(len(fed), 1, most, past + most, dtype=torch.bool)
+        for row, tokens in enumerate(fed):
+            seen[row, 0, :, past:] = torch.eye(most, dtype=torch.bool)
+            index = len(self.own[row]) - 1
+            for j, token in enumerate(tokens):
+                index += token is not None
+                ids[row, j] = tokens[j - 1] if token is None else token
+                positions[row, j] = index
+                seen[row, 0, j, self.own[row]] = True
+                seen[row, 0, j, past : past + j + 1] = True
+            seen[row, 0, 0, list(stale)] = True
+        with torch.inference_mode():
+            logits = self._target(
+                ids, attention_mask=seen, position_ids=positions, past_key_values=self._cache
+            ).logits
+        self.latest = [
+            [past + j for j, token in enumerate(tokens) if token is not None] for tokens in fed
+        ]
+        return [logits[row, : len(tokens)].argmax(-1).tolist() for row, tokens in enumerate(fed)]
+
+    def keep(self, row: int, count: int) -> None:
+        """Keep K/V of this many of the tokens that were read last."""
+        self.own[row] += self.latest[row][:count]
+
+
+def of_many_lengths(pair: sv.Pair, prompts: list[list[int]], twice: bool) -> list[list[int]]:
+    """Verify 1, 2, 3, ... drafts in the rows. `twice` feeds each pending token twice."""
+    holes, texts = Holes(pair, len(prompts)), [list(prompt) for prompt in prompts]
+    while any(len(t) < len(p) + MAX_NEW_TOKENS for t, p in zip(texts, prompts, strict=True)):
+        drafts = [drafted(pair, text, row + 1) for row, text in enumerate(texts)]
+        rest = [text[len(own) :] for text, own in zip(texts, holes.own, strict=True)]
+        again = [None] if twice and holes.own[0] else []
+        fed = [[*known, *again, *more] for known, more in zip(rest, drafts, strict=True)]
+        for row, choices in enumerate(holes.read(fed)):
+            said = choices[-len(drafts[row]) - 1 :]
+            gained = common(drafts[row], said)
+            holes.keep(row, len(rest[row]) + gained)
+            texts[row] += [*drafts[row][:gained], said[gained]]
+    return [t[len(p) :][:MAX_NEW_TOKENS] for t, p in zip(texts, prompts, strict=True)]
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_what_fills_a_row_behind_its_tokens_may_see_itself(pair: sv.Pair, twice: bool) -> None:
+    report = audited(pair, lambda prompts: of_many_lengths(pair, prompts, twice))
+    assert report.is_right is not twice, report
+    assert [fault.rule for fault in report.faults[:1]] == (["mask"] if twice else [])
+
+
+def test_drafts_that_nothing_verified_are_a_fault_even_if_they_are_right() -> None:
+    """The draft is the target, so the texts are right; the first draft is never fed."""
+    target = make_pair("llama").target
+    pair = sv.Pair(target, copy.deepcopy(target))
+
+    def decode(prompt: list[int]) -> list[int]:
+        text = list(prompt)
+        while len(text) < len(prompt) + MAX_NEW_TOKENS:
+            drafts = drafted(pair, text)
+            best(target, text + drafts[1:], K)
+            text += drafts
+        return text[len(prompt) :]
+
+    report = audited(pair, lambda prompts: [decode(prompt) for prompt in prompts])
+    assert report.wrong == []
+    assert {fault.rule for fault in report.faults} == {"lengths"}, report
+
+
+def in_parts(pair: sv.Pair, prompts: list[list[int]], sees_stale: bool) -> list[list[int]]:
+    """Read each prompt in parts of three tokens, behind the text before it in the same row."""
+    holes, outputs = Holes(pair, 1), []
+    for prompt in prompts:
+        stale = (holes.own[0][0],) if sees_stale and outputs else ()
+        text, holes.own[0] = list(prompt), []
+        while len(text) < len(prompt) + MAX_NEW_TOKENS:
+            rest = text[len(holes.own[0]) :]
+            drafts = drafted(pair, text) if len(rest) <= 3 else []
+            (choices,) = holes.read([[*rest[:3], *drafts]], stale if not holes.own[0] else ())
+            gained = common(drafts, choices[-K - 1 :]) if drafts else 0
+            holes.keep(0, len(rest[:3]) + gained)
+            if drafts:
+                text += [*drafts[:gained], choices[-K - 1 :][gained]]
+        outputs.append(text[len(prompt) :][:MAX_NEW_TOKENS])
+    return outputs
+
+
+@pytest.mark.parametrize("sees_stale", [False, True])
+def test_prompts_that_are_read_in_parts_beside_the_text_before(
+    pair: sv.Pair, sees_stale: bool
+) -> None:
+    report = audited(pair, lambda prompts: in_parts(pair, prompts, sees_stale))
+    assert report.is_right is not sees_stale, report
+    assert {(fault.request, fault.rule) for fault in report.faults} == (
+        {(1, "mask"), (2, "mask")} if sees_stale else set()
+    )
+
+
+@pytest.mark.parametrize("strategy", ["exspec", "inplace"])
+@pytest.mark.parametrize("more", [[], [41, 3, 27]])
+def test_prompts_that_are_equal_or_begin_alike_are_told_apart(
+    pair: sv.Pair, strategy: str, more: list[int]
+) -> None:
+    settings = {"strategy": strategy, "batch_size": 1, "num_draft_tokens": K, "progress": False}
+    prompts = [PROMPTS[2], PROMPTS[0], [*PROMPTS[2], *more]]
+    report = audited(
+        pair, lambda given: sv.generate(pair, given, max_new_tokens=8, **settings).tokens, prompts
+    )
+    assert report.is_right, report
+
+
+def test_an_audit_leaves_the_model_in_its_mode() -> None:
+    pair = make_pair("llama")
+    pair.target.train()
+    audited(pair, lambda prompts: [keeping_one(pair, each) for each in prompts])
+    assert pair.target.training
