@@ -446,7 +446,8 @@ def test_prompts_that_are_equal_or_begin_alike_are_told_apart(
 
 
 def test_an_audit_leaves_the_model_in_its_mode() -> None:
-    pair = make_pair("llama")
+    usual = make_pair("llama")
+    pair = sv.Pair(copy.deepcopy(usual.target), usual.draft)
     pair.target.train()
     audited(pair, lambda prompts: [keeping_one(pair, each) for each in prompts])
     assert pair.target.training
