@@ -1,10 +1,12 @@
-"""The runs whose records are made wrong by the mutations: `KINDS` are twenty kinds of them."""
+"""The runs whose records are made wrong by the mutations: `KINDS` are 23 kinds of them."""
 
 import functools
 from typing import Any
 
 import published
+import tiny_models
 from conftest import make_pair, make_prompts
+from families import perturbed
 
 import specviz as sv
 from specviz.engine.draft_length import DraftLength
@@ -54,7 +56,22 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "tree, gumbel": ("eqspec", {}, {"drafter": TREE, "num_draft_tokens": 5, "sampling": GUMBEL}),
     "static tree": ("masking", {}, {"drafter": "static_tree", "num_draft_tokens": 6}),
     "threshold": ("exspec", POOL, {"selector": UNSURE, "sampling": GUMBEL, "batch_size": 2}),
+    "states": ("exspec", POOL, {"batch_size": 2}),
+    "windows": ("eqspec", {}, {}),
+    "windows, holes": ("masking", {}, {}),
 }
+# Those of other models than Llama's.
+FAMILIES = {"states": "qwen3_next", "windows": "gemma3_text", "windows, holes": "gemma3_text"}
+
+
+@functools.cache
+def pair_of(kind: str) -> sv.Pair:
+    """Return the pair of a kind of run."""
+    if kind not in FAMILIES:
+        return make_pair("llama")
+    config = tiny_models.make_config(tiny_models.families()[FAMILIES[kind]])
+    target = tiny_models.build(FAMILIES[kind], config, "sdpa")
+    return sv.Pair(target, perturbed(target))
 
 
 @functools.cache
@@ -64,7 +81,7 @@ def record(kind: str) -> Trace:
     usual = {"batch_size": 3, "num_draft_tokens": K, "max_new_tokens": 10}
     prompts = make_prompts()
     result = sv.generate(
-        make_pair("llama"),
+        pair_of(kind),
         [prompts[i] for i in (4, 1, 2, 0, 5)],  # 12, 2, 7, 1 and 3 tokens
         strategy=published.strategy(name, **options),
         record=True,

@@ -4,6 +4,7 @@ The tables are in `mutations_rows`, `mutations_cache`, `mutations_run` and `muta
 """
 
 import functools
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -68,7 +69,11 @@ def without(trace: Trace, table: str, which: Any) -> Trace:
     # The holes of that feed go with it, and those of later feeds count down.
     holes = {name: values[trace.holes["feed"] != which] for name, values in trace.holes.items()}
     holes["feed"] = (holes["feed"] - (holes["feed"] > which)).astype(np.int32)
-    return replace(trace, feeds=kept, holes=holes)
+    # So do the states that it left, and those of later feeds.
+    states = dict(trace.states)
+    left = states["feed"]
+    states["feed"] = np.where(left == which, -1, left - (left > which)).astype(np.int32)
+    return replace(trace, feeds=kept, holes=holes, states=states)
 
 
 def headed(trace: Trace, **values: Any) -> Trace:
@@ -237,4 +242,16 @@ def of_moves(trace: Trace) -> dict[str, Any]:
     }
 
 
-DERIVED = {"rows": of_rows, "feeds": of_feeds, "moves": of_moves}
+def of_states(trace: Trace) -> dict[str, Any]:
+    """rounds_left, and fed: how many tokens the model was fed in the forward."""
+    states, feeds = trace.states, trace.feeds
+    names = ("round", "phase", "step", "model")
+    fed = Counter(zip(*(feeds[name].tolist() for name in names), strict=True))
+    forwards = zip(*(states[name].tolist() for name in names), strict=True)
+    return {
+        "rounds_left": trace.num_rounds - 1 - states["round"],
+        "fed": [fed[each] for each in forwards],
+    }
+
+
+DERIVED = {"rows": of_rows, "feeds": of_feeds, "moves": of_moves, "states": of_states}

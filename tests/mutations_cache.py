@@ -192,4 +192,28 @@ MOVES = (
     lost("moves", "kv", COMPACTING, "(compacting)"),
     value("moves.to_slot", 1, "kv rectangle", COMPACTING, "(compacting)"),
 )  # fmt: skip
-MUTATIONS = (*READ, *SEEN, *MOVES)
+STATES = (
+    *(
+        value("feeds.window_offset", by, "window", f"{FEEDS[what]} and window_offset > 0", what)
+        for what in ("pending", "draft", "prompt")
+        for by in (1, -1)
+    ),
+    value("feeds.window_offset", 1, "window", "hidden > 0 and window_offset > 0", "(holes)"),
+    *(
+        value(f"states.{column}", by, "state", query, note)
+        for column, by, query, note in (
+            ("feed", 1, f"phase == {VERIFY} and feed >= 0", "(target)"),
+            ("feed", -1, f"phase == {VERIFY} and feed >= 0", "(target)"),
+            ("feed", 1, f"phase == {DRAFT} and feed >= 0", "(draft)"),
+            ("feed", to(-1), f"phase == {DRAFT} and feed >= 0", "none"),
+            ("feed", to(0), f"phase == {SCHEDULE} and round > 0", "of the row's last request"),
+            ("row", 1, f"phase == {VERIFY}", ""),
+            ("round", 1, "rounds_left > 0", ""),
+            ("step", 1, f"phase == {DRAFT}", ""),
+            ("phase", 1, f"phase == {DRAFT}", ""),
+            ("model", to(DRAFTER), f"model == {TARGET}", "the other"),
+        )
+    ),
+    lost("states", "state", f"phase == {VERIFY}"),
+)
+MUTATIONS = (*READ, *SEEN, *MOVES, *STATES)

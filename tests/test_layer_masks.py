@@ -61,10 +61,24 @@ def test_ragged_batches_write_what_the_target_writes_alone(name: str, strategy: 
         max_new_tokens=NEW_TOKENS, record=True,
     )  # fmt: skip
     assert result.tokens == texts_of(name)
-    assert not sv.check_invariants(result.trace)
-    (target, draft) = sv.check_invariants(result.trace).unchecked
-    assert target.startswith("mask (target): which of the visible tokens its layers with a window")
-    assert draft.startswith("mask (draft)")
+    found = sv.check_invariants(result.trace, deep=True, pair=pair_of(name))
+    assert not found
+    assert not found.unchecked
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_windows_that_count_rejected_drafts_are_found(name: str, strategy: str) -> None:
+    faulty = sv.strategy(strategy, break_invariant="window", rows=[1], from_round=2)
+    options = {"batch_size": 4, "num_draft_tokens": 3, "max_new_tokens": NEW_TOKENS}
+    result = generate(pair_of(name), make_prompts(), strategy=faulty, record=True, **options)
+    assert result.tokens != texts_of(name)
+    found = sv.check_invariants(result.trace)
+    assert {(each.rule, each.row) for each in found} == {("window", 1)}
+    assert found[0].round >= 2
+    again = sv.check_invariants(result.trace, deep=True, pair=pair_of(name))
+    assert {each.rule for each in again} <= {"window", "kv"}
 
 
 @pytest.mark.sweep(3)

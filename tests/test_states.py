@@ -13,7 +13,7 @@ import pytest
 import states
 import tiny_models
 import torch
-from conftest import NEW_TOKENS, check_refusal, generate, generate_alone, make_prompts
+from conftest import NEW_TOKENS, check_refusal, generate, generate_alone, make_pair, make_prompts
 from families import perturbed
 from test_interrupt import Interrupting, check_partial
 from transformers import PreTrainedModel
@@ -76,7 +76,39 @@ def test_ragged_batches_write_what_the_target_writes_alone(name: str, strategy: 
     assert result.tokens == texts_of(name)
     found = sv.check_invariants(result.trace, deep=True, pair=pair)
     assert not found
-    assert found.unchecked[0].startswith("states (target): from which states its convolutions")
+    assert not found.unchecked
+
+
+@pytest.mark.sweep(6)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_states_of_rejected_drafts_are_found_where_they_are_first_read(
+    name: str, strategy: str
+) -> None:
+    faulty = sv.strategy(strategy, break_invariant="state", rows=[1], from_round=2)
+    result = run(pair_of(name), strategy=faulty, record=True)
+    assert result.tokens != texts_of(name)
+    rows = pd.DataFrame({k: v for k, v in result.trace.rows.items() if v.ndim == 1})
+    rejected = set(rows["request"][(rows["round"] == 1) & (rows["accepted"] < rows["drafted"])])
+    in_row = rows[(rows["row"] == 1) & (rows["round"] == 2)]
+    found = sv.check_invariants(result.trace)
+    assert {(each.rule, each.row) for each in found} == {("state", 1)}
+    first = found[0]
+    assert first.request == int(in_row["request"].iloc[0]) or first.round > 2
+    if first.request in rejected:
+        assert (first.round, first.phase, first.model) == (2, "draft", "draft")
+    again = sv.check_invariants(result.trace, deep=True, pair=pair_of(name))
+    assert {each.rule for each in again} <= {"state", "kv"}
+
+
+@pytest.mark.parametrize("fault", ["state", "window"])
+def test_a_fault_of_states_or_windows_needs_a_model_that_has_them(fault: str) -> None:
+    faulty = sv.strategy("eqspec", break_invariant=fault)
+    check_refusal(
+        lambda: generate(make_pair("llama"), PROMPTS, strategy=faulty),
+        f"break_invariant='{fault}' needs a model",
+        "load_pair('hybrid')",
+    )
 
 
 @pytest.mark.sweep(4)

@@ -109,21 +109,24 @@ def test_loading_what_is_no_trace(tmp_path):
 
 def test_loading_another_format_version_names_both(tmp_path):
     for version in [FORMAT_VERSION + 1, 0, "1", 1.0, None, True, -1, 10**30, ["x"]]:
-        match = re.escape(f"has format version {version!r}, but this release reads version 2; ")
+        match = re.escape(f"has format version {version!r}, but this release reads version 3; ")
         refuse(tmp_path, stored({"format_version": version}), match)
 
 
 def test_loading_names_a_column_that_is_missing_or_of_a_wrong_kind(tmp_path):
     for table, columns in COLUMNS.items():
+        # A file has all columns of this table or none.
+        of_table = {f"states.{each}": TRACE.states[each] for each in columns if table == "states"}
         for column in columns:
             name, values = f"{table}.{column}", getattr(TRACE, table)[column]
             other = np.uint8 if values.dtype != np.uint8 else np.int32
             faults = [np.nan_to_num(values).astype(kind) for kind in (np.float64, other)]
             faults += [values[None], np.zeros((), values.dtype)]
             for fault in faults:
-                refuse(tmp_path, stored(**{name: fault}), f"{name} is ")
-            if column not in DERIVED.get(table, ()):
-                refuse(tmp_path, stored(**{name: None}), f"columns are missing: {name};")
+                refuse(tmp_path, stored(**of_table | {name: fault}), f"{name} is ")
+            if of_table or column not in DERIVED.get(table, ()):
+                lacking = stored(**of_table | {name: None})
+                refuse(tmp_path, lacking, f"columns are missing: {name};")
 
 
 def test_a_file_leaves_out_what_follows_from_the_rest(tmp_path):

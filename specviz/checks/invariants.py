@@ -10,6 +10,7 @@ models.
 `forwards`; what a round has to feed in `rules_feeds` |
 | lengths, budget, eos, rectangle | `rules_rows`; what is moved in `rules_feeds` |
 | acceptance, bonus | `rules_tokens` |
+| state, window | `rules_states` |
 | drafts, verification, foresight, scores | `rules_drafts` |
 | schedule | `pool_rules` |
 
@@ -24,7 +25,7 @@ K/V that no forward looks at any more.
 
 from collections.abc import Callable
 
-from specviz.checks import rules_drafts, rules_feeds, rules_rows, rules_tokens
+from specviz.checks import rules_drafts, rules_feeds, rules_rows, rules_states, rules_tokens
 from specviz.checks.forwards import Forwards
 from specviz.checks.pool_rules import schedule
 from specviz.checks.rule import rules_of
@@ -40,6 +41,8 @@ CHECKS: tuple[Callable[[RoundTable], None], ...] = (
     *[rule.check for rule in rules_of(rules_tokens)],
     *[rule.check for rule in rules_of(rules_drafts)],
     rules_feeds.nodes_are_the_drafts,
+    rules_states.states_follow_the_row,
+    rules_states.windows_hold_the_last_tokens,
     rules_drafts.check_scores,
     schedule,
 )

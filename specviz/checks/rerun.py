@@ -30,6 +30,7 @@ from specviz.record.index import Step
 from specviz.record.replay import head_of
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
+from specviz.record.windows import CHUNKED, window_of, window_offsets
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,13 @@ class _Rerun:
         self._cache = self._make_cache(*trace.index.cache_shape)
         self._fresh: dict[int, list[Tensor]] = {}  # K/V of the requests that are being decoded
         self._reported: dict[int, set[int]] = {}  # indices of each request
+        states = trace.states
+        of_model = np.flatnonzero((states["model"] == code) & (states["kind"] == 0))
+        stage = states["round"][of_model].astype(np.int64) * len(PHASES) + states["phase"][of_model]
+        keys = zip(stage, states["step"][of_model], states["row"][of_model], strict=True)
+        after = np.append(trace.feeds["index"], -1)[states["feed"][of_model]]
+        # By stage, step and row: the index of the token whose states a row goes on from.
+        self._after = dict(zip(keys, after.tolist(), strict=True))
 
     def _make_cache(self, rows: int, slots: int) -> CachedModel:
         columns = int(self._trace.meta["num_draft_tokens"])
@@ -200,8 +208,35 @@ class _Rerun:
             slots=self._tensor(feeds["slot"][entries]),
             visible=torch.from_numpy(visible).to(self._device),
             valid=valid.to(self._device),
+            after=self._goes_on_from(entries[:, 0]),
+            shortened=self._shortened(entries),
         )
         return feed, entries
+
+    def _goes_on_from(self, first: Array) -> Tensor | None:
+        """Return `Feed.after`, given the first entry of `feeds` of each row, (b,)."""
+        if not self._after:
+            return None
+        feeds = self._trace.feeds
+        stage = feeds["round"][first].astype(np.int64) * len(PHASES) + feeds["phase"][first]
+        keys = zip(stage, feeds["step"][first], feeds["row"][first], strict=True)
+        return self._tensor(np.array([self._after[key] for key in keys]))
+
+    def _shortened(self, entries: Array) -> Tensor | None:
+        """Return `Feed.shortened` for entries (b, q) of `feeds`."""
+        window = window_of(self._trace.meta, MODELS[self._code])
+        if window is None:
+            return None
+        kind, width = window
+        feeds, flat = self._trace.feeds, entries.ravel()
+        due = window_offsets(self._trace.index, feeds, flat, kind, width)
+        offset = feeds["window_offset"][flat]
+        seen = self._trace.index.visible(flat)  # (n, w)
+        start = feeds["visible_start"][flat] + offset
+        inside = (seen & (np.arange(seen.shape[1]) >= start[:, None])).sum(axis=1)
+        short = (inside - seen.sum(axis=1)) % width if kind == CHUNKED else width - inside
+        short = np.where(due == offset, 0, short)
+        return self._tensor(short.reshape(entries.shape).max(axis=1))
 
     def _tensor(self, values: Array) -> Tensor:
         return torch.from_numpy(values.astype(np.int64)).to(self._device)

@@ -27,6 +27,10 @@ RULES = {
     "verification feeds the pending token and the drafts that it verifies, each once",
     "caches": "the cache of the draft model or head holds what the target's does, and is fed each "
     "token once; a draft head reads accepted drafts again with true features",
+    "state": "a row goes on from the states after the token before the first that it reads, which "
+    "have read its own tokens up to there and no others",
+    "window": "a query in a layer with a window sees the last tokens of its row, and in a layer "
+    "with chunks those of its own chunk, whatever slots they are in",
     "acceptance": "an accepted draft is the target's choice and is emitted as it was drafted; a "
     "right draft is accepted or counted as discarded",
     "bonus": "the token after the accepted drafts comes from the target",
@@ -52,6 +56,8 @@ BROKEN = {
     "mask": "queries see the wrong slots",
     "kv": "the cache holds wrong K/V",
     "caches": "the cache of the draft model or head is not in step with the target's",
+    "state": "a row goes on from the wrong states",
+    "window": "a window holds the wrong tokens",
     "acceptance": "an accepted draft is not the target's choice",
     "bonus": "the token after the accepted drafts is not the target's",
     "budget": "the token budget is not kept",

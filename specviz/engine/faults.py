@@ -10,6 +10,8 @@ from specviz.engine.draft import Draft
 from specviz.engine.trees import Walk, columns_of
 
 FAULTS = ("positions", "mask", "kv", "bonus")
+# Those that only layers with states, or with a window, can have.
+STATE, WINDOW = "state", "window"
 # Those that only drafts that branch can have.
 TREE_FAULTS = ("tree_mask", "tree_positions", "compaction")
 
@@ -24,6 +26,10 @@ class Fault:
             "mask": every query also sees the slot after its own.
             "kv": after each round the row's cached K/V moves one slot to the right.
             "bonus": after a rejection the draft's token is kept instead of the target's.
+            "state": a row goes on from the states that its last forward left, rejected drafts
+            included, instead of those after its last accepted token.
+            "window": windows are too short, by one token more each round, as if rejected drafts
+            counted; chunks begin too early by as many.
             "tree_mask": a draft of a tree sees all drafts before it, not only its ancestors.
             "tree_positions": position ids count the drafts before one, not those it follows.
             "compaction": accepted drafts of a tree stay where they were verified.
@@ -55,6 +61,15 @@ class Fault:
         slot = torch.arange(visible.shape[-1], device=visible.device)
         next_slot = slot == slots[:, :, None] + 1
         return visible | (next_slot & self._hit("mask", number, rows)[:, None, None])
+
+    def shortened(self, number: int, rows: Tensor) -> Tensor | None:
+        """Return by how many tokens the windows of `rows` (b,) are too short; None for none."""
+        drift = number - self.from_round + 1
+        return drift * self._hit(WINDOW, number, rows) if self.active(WINDOW, number) else None
+
+    def goes_on(self, number: int, rows: Tensor) -> Tensor | None:
+        """Return which of `rows` (b,) go on from the states left last, bool; None for none."""
+        return self._hit(STATE, number, rows) if self.active(STATE, number) else None
 
     def ancestors(self, number: int, rows: Tensor, ancestors: Tensor) -> Tensor:
         """Return which columns of a tree (b, N+1, N+1) each node attends to."""

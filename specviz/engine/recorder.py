@@ -15,6 +15,7 @@ from torch import Tensor
 
 from specviz.engine.drafters.base import Draft
 from specviz.engine.events import Accepted, Drafted, Event, Verified
+from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.run import Run
 from specviz.engine.state import State
@@ -151,7 +152,7 @@ class Recorder:
             if cache is None or cache.log is None:
                 continue
             for entry in cache.log:
-                held = _held(entry, phase) if isinstance(entry, Feed) else np.array(entry)
+                held = _held(entry, cache) if isinstance(entry, Feed) else np.array(entry)
                 self._log.append((model, phase, held))
             cache.log = []  # what comes next belongs to the next phase
 
@@ -258,7 +259,7 @@ class Recorder:
         return self.builder.tables()
 
 
-def _held(feed: Feed, phase: int) -> dict[str, Any]:
+def _held(feed: Feed, cache: CachedModel) -> dict[str, Any]:
     """Return what is kept of a feed. Its mask becomes ranges, unless slots in them are hidden."""
     visible = feed.visible.view(torch.uint8)  # (b, q, w)
     tensors = {
@@ -274,6 +275,12 @@ def _held(feed: Feed, phase: int) -> dict[str, Any]:
     }
     if feed.nodes is not None:
         tensors["node"] = feed.nodes
+    if feed.after is not None:
+        tensors["after"] = feed.after
+    narrowed = cache.narrowed(feed)
+    if narrowed is not None:
+        window_start = narrowed.view(torch.uint8).argmax(-1)
+        tensors["window_offset"] = window_start - tensors["visible_start"]
     return {"tensors": tensors, "mask": feed.visible, "requests": np.array(feed.requests)}
 
 
@@ -283,6 +290,8 @@ def _fed(held: dict[str, Any], columns: Table) -> tuple[Table, Array]:
     row = columns.pop("row")
     columns["request"] = np.broadcast_to(held["requests"][row][:, None], valid.shape)
     columns["row"] = np.broadcast_to(row[:, None], valid.shape)
+    if "after" in columns:
+        columns["after"] = np.broadcast_to(columns["after"][:, None], valid.shape)
     columns = {name: values[valid] for name, values in columns.items()}
     start, stop, count = (columns[name] for name in ("visible_start", "visible_stop", "count"))
     del columns["count"]

@@ -13,6 +13,7 @@ from specviz.engine.batch import Batch, Request
 from specviz.engine.draft_length import DraftLength, Meter
 from specviz.engine.drafters import Drafter, Task
 from specviz.engine.events import Event
+from specviz.engine.faults import STATE, WINDOW
 from specviz.engine.features import FeatureStore
 from specviz.engine.graphs import CudaGraphs, PhaseGraphs
 from specviz.engine.heads import DraftHead
@@ -269,14 +270,27 @@ def make_state(
 def kept_state(strategy: Strategy, drafter: Drafter, levers: Levers) -> str:
     """Return what the target keeps of its recurrences; see `Levers`."""
     # A token that is read alone leaves no inputs, and no state before it. Finished rows of a static
-    # batch read theirs again, and so does a target that has run ahead of its own verification.
-    reads_again = not strategy.refill or drafter.runs_target
+    # batch read theirs again, and so do a target that has run ahead of its own verification and a
+    # row that went on from states of rejected drafts.
+    reads_again = not strategy.refill or drafter.runs_target or strategy.fault is not None
     return "states" if reads_again else levers.state
 
 
 def _check_models(run: Run) -> None:
     """Raise ValueError if an option asks for what a model of the run cannot do."""
     options = run.options
+    caches = run.state.caches.values()
+    fault = run.strategy.break_invariant
+    refuse_if(
+        fault == STATE and not any(cache.keeps_states for cache in caches),
+        "break_invariant='state' needs a model whose layers keep states; "
+        "pass load_pair('hybrid'), or another fault",
+    )
+    refuse_if(
+        fault == WINDOW and not any(cache.windows for cache in caches),
+        "break_invariant='window' needs a model whose layers attend to a window; "
+        "pass load_pair('hybrid'), or another fault",
+    )
     for name, cache in run.state.caches.items():
         model = f"{name}={type(cache.model).__name__}"
         refuse_if(

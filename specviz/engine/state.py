@@ -184,7 +184,7 @@ class State:
         return replace(feed, positions=positions.clamp(max=self.layout.last_position))
 
     def _with_faults(self, feed: Feed) -> Feed:
-        """Return the feed with the position ids and the mask that the fault makes of them."""
+        """Return the feed with the position ids, masks and states that the fault makes of them."""
         if self.fault is None:
             return feed
         positions = self.fault.positions(self.round, feed.rows, feed.positions)
@@ -193,6 +193,8 @@ class State:
             # A learned embedding has no row for a position beyond, and would stop the run.
             positions=positions.clamp(max=self.layout.last_position),
             visible=self.fault.visible(self.round, feed.rows, feed.slots, feed.visible),
+            shortened=self.fault.shortened(self.round, feed.rows),
+            goes_on=self.fault.goes_on(self.round, feed.rows),
         )
 
     def keep_features(self, features: Tensor | None, outcome: Outcome) -> None:

@@ -72,8 +72,14 @@ def header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "branches": run.drafter.branches,
     }
     unrecorded = [f"{kind}.{name}" for name, cache in caches.items() for kind in cache.unrecorded]
+    own = {name: caches[name] for name in MODELS if name in caches}
     return drafter | {
         "unrecorded": unrecorded,
+        "layers": {name: cache.layer_counts for name, cache in own.items() if cache.layer_counts},
+        "windows": {name: cache.windows for name, cache in own.items() if cache.windows},
+        "bytes_per_state": {
+            name: cache.bytes_per_state for name, cache in own.items() if cache.keeps_states
+        },
         "strategy": run.strategy.name,
         "strategy_options": run.strategy.options,
         "valid": run.options.promises,

@@ -50,7 +50,8 @@ class Fed:
 
     Attributes:
         columns: row, request, token and index (m,), and what is known of position, slot, node,
-            visible_start and visible_stop.
+            visible_start, visible_stop and window_offset; where layers keep states also after, the
+            index of the token whose states the token's row went on from.
         holes: (h, 3): which of the m queries, and the range of slots that was hidden from it.
     """
 
@@ -189,6 +190,8 @@ class Builder:
             "moves": dict(zip((*Place._fields, *BLOCK), moved, strict=True)),
             "pool": pool,
         }
+        if any("after" in fed.columns for fed in feds):
+            tables["states"] = _state_columns(feds, moves)
         return {name: self.typed(name, columns) for name, columns in tables.items()}
 
     def typed(self, name: str, columns: Mapping[str, Any]) -> Table:
@@ -339,6 +342,35 @@ def _feed_columns(feds: Sequence[Fed]) -> tuple[Table, Table]:
     return found, dict(zip(("feed", "start", "stop"), np.concatenate(holes).T, strict=True))
 
 
+def _state_columns(feds: Sequence[Fed], moves: Sequence[tuple[Place, Array]]) -> Table:
+    """Return the columns of `states`: of rows and indices, find the entries of `feeds`."""
+    events: list[tuple[Place, int, Fed | Array]] = [(place, 0, blocks) for place, blocks in moves]
+    firsts = np.cumsum([0, *(fed.columns["row"].size for fed in feds)]).tolist()
+    events += [(fed.place, first, fed) for fed, first in zip(feds, firsts, strict=False)]
+    rows = 1 + max(
+        *(int(fed.columns["row"].max()) for fed in feds),
+        *(int(blocks[:, [0, 2]].max()) for _, blocks in moves),
+        0,
+    )
+    width = 1 + max(int(fed.columns["index"].max()) for fed in feds)
+    # The entry whose token left the states of each row behind each index, by model.
+    left = np.full((len(MODELS), rows, width + 1), -1)  # the last column stands for index -1
+    found: list[Array] = []
+    for place, first, event in sorted(events, key=lambda each: each[:2]):
+        if not isinstance(event, Fed):
+            pairs = event[event[:, 0] != event[:, 2]]
+            left[place.model, pairs[:, 2]] = left[place.model, pairs[:, 0]]
+            continue
+        row, index = event.columns["row"], event.columns["index"]
+        if "after" in event.columns:
+            own, at = np.unique(row, return_index=True)
+            read = left[place.model, own, event.columns["after"][at]]
+            found.append(np.stack(np.broadcast_arrays(*place, own, read, 0)))
+        left[place.model, row, index] = first + np.arange(row.size)
+    names = (*Place._fields, "row", "feed", "kind")
+    return dict(zip(names, np.concatenate(found, axis=1), strict=True))
+
+
 def _fill_feeds(feeds: Table, rows: Table) -> None:
     """Fill in slots, nodes and what queries saw, where they are not known."""
     feeds["slot"] = np.where(feeds["slot"] < 0, feeds["index"], feeds["slot"])
@@ -348,6 +380,7 @@ def _fill_feeds(feeds: Table, rows: Table) -> None:
         reads_drafts = (feeds["phase"] == _DRAFT) | (feeds["phase"] == _VERIFY)
         computed = np.where(reads_drafts, nodes(rows, feeds), 0)
         feeds["node"] = np.where(feeds["node"] < 0, computed, feeds["node"])
+    feeds["window_offset"] = np.maximum(feeds["window_offset"], 0)
     # Queries of which nothing is known see from their row's start to themselves.
     unknown = np.flatnonzero(feeds["visible_start"] < 0)
     index = RecordIndex({"rows": rows, "feeds": feeds, "holes": {}})

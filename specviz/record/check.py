@@ -15,6 +15,7 @@ from specviz.record.index import RecordIndex, by_step
 from specviz.record.schema import (
     COLUMNS,
     DRAFT_KV,
+    KINDS,
     MISSING,
     MODELS,
     PHASES,
@@ -54,10 +55,11 @@ _LATER: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("right_aligned", "foresees", "branches"), (bool,)),
     **dict.fromkeys(("selector", "draft_kv"), (str,)),
     **dict.fromkeys(("missing", "unrecorded", "status"), (list,)),
-    "selector_options": (dict,),
+    **dict.fromkeys(("selector_options", "layers", "windows", "bytes_per_state"), (dict,)),
     "num_threads": (int,),
 }
 _MAY_BE_NEGATIVE = {"drafts", "emitted", "target_top_ids", "draft_top_ids", "position"}
+_FROM_MINUS_ONE = {("rows", "path"), ("rows", "parents"), ("states", "feed")}
 _Rules = Iterator[tuple[Any, str]]  # whether it holds, and the problem if not
 
 
@@ -113,6 +115,13 @@ def _is_int(value: Any, least: int = 0, stop: int = 2**31) -> bool:
     return type(value) is int and least <= value < stop
 
 
+def _is_by_type(entry: tuple[str, Any]) -> bool:
+    """Return whether this is a model, and a number for some types of its layers."""
+    model, numbers = entry
+    is_known = model in MODELS and type(numbers) is dict
+    return is_known and all(_is_int(number, 1) for number in numbers.values())
+
+
 def _rules_of_meta(meta: dict[str, Any]) -> _Rules:
     # A reader of the file recurses into what is nested.
     level: list[Any] = [meta]
@@ -128,6 +137,7 @@ def _rules_of_meta(meta: dict[str, Any]) -> _Rules:
         yield fits, f"meta.{key} must be {wanted}, got {short(meta.get(key))}"
     texts = meta["token_texts"].values()
     eos, kv_bytes = meta["eos_token_ids"], meta["kv_bytes_per_slot"]
+    by_type = [*meta.get("layers", {}).items(), *meta.get("windows", {}).items()]
     values = {  # {entry: whether it fits, and what it must be}
         "num_draft_tokens": (_is_int(meta["num_draft_tokens"], 0, MAX_WIDTH), "from 0 to 65535"),
         "batch_size": (meta["batch_size"] >= 0, ">= 0"),
@@ -148,6 +158,14 @@ def _rules_of_meta(meta: dict[str, Any]) -> _Rules:
             "a list of names of what may be missing",
         ),
         "draft_kv": (meta.get("draft_kv", "kept") in DRAFT_KV, f"one of {', '.join(DRAFT_KV)}"),
+        "layers": (
+            all(map(_is_by_type, by_type)),
+            "{model: {type of layer: an int >= 1}}, and so must meta.windows",
+        ),
+        "bytes_per_state": (
+            all(map(_is_int, meta.get("bytes_per_state", {}).values())),
+            "{model: an int >= 0}",
+        ),
         "kv_bytes_per_slot": (
             all(_is_int(kv_bytes.get(model), 0, 2**32) for model in MODELS),
             "{target, draft: an int from 0 to 2^32 - 1}",
@@ -162,7 +180,8 @@ def _rules_of_columns(tables: Mapping[str, Mapping[str, Array]], num_draft_token
     for name, table in tables.items():
         if not isinstance(table, Mapping):
             yield False, f"{name} must be a dict of arrays, got {short(table)}"
-        needed = COLUMNS[name].keys() - set(DERIVED.get(name, ()))
+        derived = () if name == "states" and table else DERIVED.get(name, ())
+        needed = COLUMNS[name].keys() - set(derived)
         for what, columns in (
             ("missing", needed - table.keys()),
             ("unknown", table.keys() - COLUMNS[name]),
@@ -208,6 +227,7 @@ def _rules_of_ranges(tables: dict[str, Table], num_draft_tokens: int, num_decisi
         "decision": num_decisions,
         "finished": 2,
         "chosen": 2,
+        "kind": len(KINDS),
         "drafted": num_draft_tokens + 1,
         "gained": num_draft_tokens + 2,
         "path": num_draft_tokens,
@@ -217,7 +237,7 @@ def _rules_of_ranges(tables: dict[str, Table], num_draft_tokens: int, num_decisi
         for column, values in columns.items():
             if values.dtype == np.float32 or column in _MAY_BE_NEGATIVE or not values.size:
                 continue
-            least = -1 if column in ("path", "parents") else 0
+            least = -1 if (table, column) in _FROM_MINUS_ONE else 0
             stop = stops.get(column)
             # As Python ints: a stop may lie outside the column's dtype.
             fits = values.min() >= least and (stop is None or int(values.max()) < stop)
@@ -259,8 +279,10 @@ def _rules_of_feeds(tables: dict[str, Table], num_draft_tokens: int) -> _Rules:
     feeds, holes, requests = (tables[name] for name in ("feeds", "holes", "requests"))
     start, stop = feeds["visible_start"], feeds["visible_stop"]
     yield (start <= stop).all(), "feeds.visible_start exceeds feeds.visible_stop"
+    fits: Any = feeds["window_offset"] <= stop - start
+    yield fits.all(), "feeds.window_offset leaves what the feed attends to"
     feed = holes["feed"]
-    fits: Any = (start[feed] <= holes["start"]) & (holes["start"] <= holes["stop"])
+    fits = (start[feed] <= holes["start"]) & (holes["start"] <= holes["stop"])
     fits &= holes["stop"] <= stop[feed]
     yield fits.all(), "holes.start and holes.stop leave what the feed attends to"
     sizes = np.diff(requests["prompt_offsets"]) + np.diff(requests["output_offsets"])

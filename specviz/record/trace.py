@@ -8,7 +8,7 @@ the meta data as JSON.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -28,7 +28,8 @@ from specviz.util.files import write
 from specviz.util.text import count
 from specviz.util.validate import is_int, is_list, require_int, require_path, short, shown_path
 
-FORMAT_VERSION = 2  # files of version 1 lack the columns that `chain_columns` computes
+# Files of version 1 lack the columns that `chain_columns` computes, those of version 2 `states`.
+FORMAT_VERSION = 3
 # The only key in the file's metadata. A second one would make the order of its bytes random.
 _HEADER = "specviz"
 _FILE_DTYPES = ("U8", "I32", "I64", "F32")
@@ -48,8 +49,9 @@ class Trace:
             `SamplingParams` holds, None for greedy), kv_bytes_per_slot {"target", "draft"},
             decisions (name of each code in rounds.decision), token_texts {"id": text}. Where it is
             known also right_aligned: whether all rows of a round promise to end in one column,
-            branches: whether the drafter may make trees, and num_threads: the CPU threads that
-            torch computed with.
+            branches: whether the drafter may make trees, num_threads: the CPU threads that torch
+            computed with, and by model layers {type: how many}, windows {type: to how many tokens
+            layers attend} and bytes_per_state.
         requests: the callers' prompts, their outputs and budgets; tokens flat, offsets (R+1,).
         rounds: one entry a round: batch (rows), slots (columns that the verify forward saw),
             capacity (drafts that it might verify), decision, and the time of each of the five
@@ -66,13 +68,17 @@ class Trace:
         feeds: one entry per token fed through a model: round, phase, step, model, row, request,
             token, its index in the row, node (1 + the number of a draft, 0 for other tokens), the
             position id it was given, slot (written), and the slots [visible_start, visible_stop)
-            that it attended to.
+            that it attended to; window_offset, how many slots behind visible_start the window of
+            layers that have one begins.
         holes: ranges [start, stop) of slots masked out of what entry `feed` of feeds attended to.
         moves: blocks of `length` slots copied inside a model's cache, (from_row, from_slot) to
             (to_row, to_slot).
         pool: for a strategy with a pool, one entry per round and row of it: request, length, waited
             (rounds that it has been passed over), chosen (whether it is in this round's batch).
             Empty otherwise.
+        states: of a model whose layers keep states, one entry for each row of a forward, or one for
+            each kind of state: kind, a place in KINDS; feed, the entry of feeds whose token left
+            the states that the row went on from, -1 for none. Empty without such a model.
 
     Raises:
         TraceError: a table is malformed, or two contradict each other.
@@ -86,6 +92,7 @@ class Trace:
     holes: Table
     moves: Table
     pool: Table
+    states: Table = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Here, not in `load`: so no record exists that has not been checked, recorded or read.

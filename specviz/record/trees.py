@@ -11,13 +11,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from specviz.record.schema import Array, Table
+from specviz.record.schema import COLUMNS, Array, Table
 
 # By table, the columns that `chain_columns` computes.
 DERIVED = {
     "rounds": ("capacity",),
     "rows": ("verified", "scores", "parents", "path"),
-    "feeds": ("node",),
+    "feeds": ("node", "window_offset"),
+    "states": tuple(COLUMNS["states"]),
 }
 
 
@@ -185,7 +186,11 @@ def chain_columns(tables: Mapping[str, Table], num_draft_tokens: int) -> dict[st
             "parents": np.where(is_drafted, number - 1, -1).astype(np.int32),
             "path": np.where(is_accepted, number, -1).astype(np.int32),
         },
-        "feeds": {"node": nodes(rows, tables["feeds"])},
+        "feeds": {
+            "node": nodes(rows, tables["feeds"]),
+            "window_offset": np.zeros_like(tables["feeds"]["visible_start"]),
+        },
+        "states": {name: np.zeros(0, form.dtype) for name, form in COLUMNS["states"].items()},
     }
 
 

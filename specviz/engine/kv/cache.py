@@ -5,6 +5,7 @@ slots that the caller makes visible, so rows of different length need no common 
 here: which token a slot holds, which is up to the layout.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -100,6 +101,8 @@ class CachedModel:
         self._set_way(state)
         for mixer, number in self._mixers.items():
             self.cache.layers[number].own = held_states(mixer)
+        # Of each row, the index that it read last.
+        self._last = torch.full((rows,), -1, device="cpu")
         self.log: list[Feed | list[Move]] | None = None
         self.holds_kv = True
         self.packs = "never"
@@ -146,13 +149,23 @@ class CachedModel:
 
     @property
     def unrecorded(self) -> list[str]:
-        """What layers read beyond what a `Feed` says: "windows", "selection", "states"."""
+        """What layers read beyond what a record says: "windows", "selection"."""
         found = {
-            "windows": self._layer_masks.widths,
+            "windows": len(set(self._layer_masks.widths.values())) > 1,
             "selection": selects_tokens(self.model),
-            "states": self.keeps_states,
         }
         return [kind for kind, applies in found.items() if applies]
+
+    @property
+    def windows(self) -> dict[str, int]:
+        """To how many tokens layers attend, by type; empty if all attend to all."""
+        return self._layer_masks.widths
+
+    @property
+    def layer_counts(self) -> dict[str, int]:
+        """How many layers there are of each type; empty if the model does not say."""
+        types = read_setting(self.model.config.get_text_config(), "layer_types")
+        return dict(Counter(types or ()))
 
     @property
     def keeps_states(self) -> bool:
@@ -264,7 +277,7 @@ class CachedModel:
     def _serving(self, feed: Feed) -> Iterator[None]:
         with (
             self._attending(),
-            self._layer_masks.obeyed(feed.visible),
+            self._layer_masks.obeyed(feed.visible, _by_row(feed.shortened)),
             running_rowwise(self._rowwise, self.cache),
             stepping(self._mixers, self.cache),
         ):
@@ -291,6 +304,7 @@ class CachedModel:
 
     def put_back(self, row: int, index: int, snapshots: Sequence[Snapshot]) -> None:
         """Let a row go on from these states after a token, as `snapshot` has returned them."""
+        self._last[row] = index
         for layer, states in zip(self.cache.state_layers, snapshots, strict=True):
             layer.put_back(row, index, states)
 
@@ -308,15 +322,36 @@ class CachedModel:
             self.log.append(entry)
 
     def _arguments(self, feed: Feed, dense: bool) -> dict[str, Any]:
+        if self._mixers:
+            feed = self._with_states(feed)
         self._note(feed)
         return self._inputs(feed, dense) | {"attention_mask": self._mask(feed)}
+
+    def _with_states(self, feed: Feed) -> Feed:
+        """Return the feed with the states that its rows go on from."""
+        after = feed.after
+        self._last = self._last.to(feed.rows.device)
+        if after is None:
+            after = feed.indices[:, 0] - 1
+            if feed.goes_on is not None:
+                goes_on = feed.goes_on & (after >= 0)
+                after = torch.where(goes_on, self._last[feed.rows], after)
+        read = feed.indices.masked_fill(~feed.valid, -1).amax(1)
+        self._last[feed.rows] = torch.where(read < 0, self._last[feed.rows], read)
+        return replace(feed, after=after)
+
+    def narrowed(self, feed: Feed) -> Tensor | None:
+        """Return what queries of the layers with a window see, (b, q, w); None without any."""
+        return self._layer_masks.narrowed(feed.visible, _by_row(feed.shortened))
 
     def _inputs(self, feed: Feed, dense: bool) -> dict[str, Any]:
         window = feed.visible.shape[-1]
         # The model passes K/V of each layer to the cache, but not where it belongs.
         # Attention code of a class's own may take views of K/V, which need contiguous memory.
         own = not self.model._supports_attention_backend
-        self.cache.steps = Steps(feed.rows, feed.indices, None)
+        # Without states, nothing asks for what is gone on from.
+        after = feed.indices[:, 0] if feed.after is None else feed.after
+        self.cache.steps = Steps(feed.rows, feed.indices, after, None)
         self.cache.access = Access(feed.rows, feed.slots, window, dense, feed.order, own)
         if self._asks_indices:
             # In a tree, a token's index is that on its own path.
@@ -348,7 +383,7 @@ class CachedModel:
         """
         if feed.added is not None:
             return grouped_mask(feed.added, self._groups)
-        return self._layer_masks.masks(feed.visible, self._mask_of)
+        return self._layer_masks.masks(feed.visible, self._mask_of, _by_row(feed.shortened))
 
     def _mask_of(self, visible: Tensor) -> Tensor:
         if self._grouped:
@@ -380,5 +415,11 @@ class CachedModel:
         )
         if pairs and self._mixers:
             from_rows, to_rows = torch.tensor(pairs, device=self.model.device).T
+            self._last[to_rows] = self._last[from_rows]
             for layer in self.cache.state_layers:
                 layer.move(from_rows, to_rows)
+
+
+def _by_row(shortened: Tensor | None) -> Tensor | int:
+    """Return one number for all queries and slots of a row, (b, 1, 1)."""
+    return 0 if shortened is None else shortened[:, None, None]

@@ -161,6 +161,8 @@ class FixedModel(CachedModel):
             columns[name] = _pad(filled, size, 0, by)
         if feed.order is not None:
             columns["order"] = _pad(feed.order[rows], size, 0, self.slots)
+        if feed.shortened is not None:
+            columns["shortened"] = _pad(feed.shortened[rows], size, 0, 0)
         return replace(feed, rows=_pad(feed.rows[rows], size, 0, 0), **columns)
 
 

@@ -24,6 +24,11 @@ class Feed:
         count: how many tokens are valid, where the host knows it and some may not be.
         nodes: (b, q), 1 + the number of the draft that each token is, 0 for a committed token. None
             where that follows from the indices, as it does for chains.
+        shortened: (b,), by how many tokens the windows of layers are too short; None for none.
+        goes_on: bool (b,), whether a row goes on from the states that its last forward left,
+            whatever it reads now; None for no row.
+        after: (b,), the index of the token whose states each row goes on from, -1 for none. The
+            cache says so, where layers keep states.
     """
 
     rows: Tensor
@@ -38,6 +43,9 @@ class Feed:
     added: Tensor | None = None
     count: int | None = None
     nodes: Tensor | None = None
+    shortened: Tensor | None = None
+    goes_on: Tensor | None = None
+    after: Tensor | None = None
 
     def part(self, tokens: Tensor, columns: slice) -> "Feed":
         """Return some columns of the feed, with these tokens (b, q) in them."""
@@ -54,4 +62,5 @@ class Feed:
             valid=self.valid[:, columns],
             added=added,
             nodes=nodes,
+            goes_on=None if columns.start else self.goes_on,
         )

@@ -30,26 +30,33 @@ from specviz.engine.models.compat import (
     source_of,
 )
 
-Narrow = Callable[[Tensor], Tensor]
+Narrow = Callable[..., Tensor]  # `sliding` or `chunked`, of a width
 # How a forward asks whether it was given a mask for each type of layer.
 _TAKES_MAPPING = re.compile(r"isinstance\((\w+ := )?attention_mask, dict\)")
 
 
-def sliding(visible: Tensor, width: int) -> Tensor:
+def sliding(visible: Tensor, width: int, shortened: Tensor | int = 0) -> Tensor:
     """Return which slots queries see that attend to the last `width` tokens, their own included.
 
-    visible: bool (b, q, w), all that each query may see.
+    Args:
+        visible: bool (b, q, w), all that each query may see.
+        width: in tokens.
+        shortened: by how many tokens the window is too short, (b, 1, 1).
     """
     behind = visible.flip(-1).cumsum(-1).flip(-1)  # visible tokens from a slot up to the query
-    return visible & (behind <= width)
+    return visible & ((behind <= width - shortened) | (behind == 1))
 
 
-def chunked(visible: Tensor, width: int) -> Tensor:
+def chunked(visible: Tensor, width: int, shortened: Tensor | int = 0) -> Tensor:
     """Return which slots queries see that attend to their own chunk of `width` tokens of the row.
 
-    visible: bool (b, q, w), all that each query may see.
+    Args:
+        visible: bool (b, q, w), all that each query may see.
+        width: in tokens.
+        shortened: by how many tokens the row's chunks begin too early, (b, 1, 1).
     """
-    index = visible.cumsum(-1) - 1  # of each visible token in its row; the last is the query's own
+    # Of each visible token in its row; the last is the query's own.
+    index = visible.cumsum(-1) - 1 + shortened
     return visible & (index // width == index[..., -1:] // width)
 
 
@@ -104,34 +111,51 @@ class LayerMasks:
             self.widths["local"] = width
 
     @contextmanager
-    def obeyed(self, visible: Tensor) -> Iterator[None]:
+    def obeyed(self, visible: Tensor, shortened: Tensor | int = 0) -> Iterator[None]:
         """Let layers that mask columns of the cache mask the tokens beyond their windows instead.
 
         visible: bool (b, q, w).
         """
         tables = {}
         for module, width in self.masking.items():
-            seen = torch.ones_like(visible) if width is None else sliding(visible, width)
+            seen = torch.ones_like(visible)
+            if width is not None:
+                seen = sliding(visible, width, shortened)
             # The mask hides the others. What is hidden twice would be -inf.
             tables[module] = _Given((seen | ~visible)[:, None].to(module.bias.device))
         with having("bias", tables):
             yield
 
-    def masks(self, visible: Tensor, make: Callable[[Tensor], Tensor]) -> Any:
+    def masks(
+        self,
+        visible: Tensor,
+        make: Callable[[Tensor], Tensor],
+        shortened: Tensor | int = 0,
+    ) -> Any:
         """Return the attention_mask of a forward: a mask, or one for each type of layer.
 
-        make: turns what is visible, bool (b, q, w), into a mask.
+        Args:
+            visible: bool (b, q, w), all that each query may see.
+            make: turns what is visible into a mask.
+            shortened: by how many tokens windows are too short, (b, 1, 1).
         """
         found: dict[str, Tensor | None] = {}
         whole = None
         for kind, narrow in self._by_type.items():
             if narrow is not None:
-                found[kind] = make(narrow(visible))
+                found[kind] = make(narrow(visible, shortened=shortened))
             else:
                 found[kind] = whole = make(visible) if whole is None else whole
         if self.has_states:
             found |= dict.fromkeys(STATES)
         return found.get("", found)
+
+    def narrowed(self, visible: Tensor, shortened: Tensor | int = 0) -> Tensor | None:
+        """Return what queries of the layers with a window see, bool (b, q, w); None without any."""
+        if not self.widths:
+            return None
+        kind, width = next(iter(self.widths.items()))
+        return _NARROW.get(kind, sliding)(visible, width, shortened)
 
 
 class _Given:

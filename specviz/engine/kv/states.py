@@ -46,11 +46,13 @@ class Steps:
     Attributes:
         rows: (b,), rows of the rings.
         indices: (b, q), the tokens' indices in their own rows.
+        after: (b,), the index of the token whose states each row goes on from, -1 for none.
         counts: of a prefill, how many tokens of each row count; None where all do.
     """
 
     rows: Tensor
     indices: Tensor
+    after: Tensor
     counts: Sequence[int] | None
 
     @cached_property
@@ -61,7 +63,7 @@ class Steps:
     def row(self, row: slice) -> "Steps":
         """Return what a forward of this row alone reads."""
         counts = None if self.counts is None else self.counts[row]
-        return Steps(self.rows[row], self.indices[row], counts)
+        return Steps(self.rows[row], self.indices[row], self.after[row], counts)
 
 
 class Ring:
@@ -377,7 +379,7 @@ def _at_once(layer: StateLayer, steps: Steps, run: Run) -> Any:
     if not layer.asked & layer.rings.keys():
         # Nobody has read anything. What states look like is known once a token is read.
         _steps(layer, steps, everything, range(1), run)
-    layer.select(steps.rows, steps.indices[:, 0] - 1)
+    layer.select(steps.rows, steps.after)
     with reading(partial(layer.scan, steps)):
         found = run(everything, everything)
     layer.keep_windows(steps)
@@ -395,7 +397,7 @@ def _steps(
     found = []
     for j in columns:
         indices = steps.indices[rows, j]
-        layer.select(steps.rows[rows], indices - 1)
+        layer.select(steps.rows[rows], indices - 1 if j else steps.after[rows])
         found.append(run(rows, slice(j, j + 1)))
         layer.keep(steps.rows[rows], indices)
     return found

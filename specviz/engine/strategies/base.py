@@ -32,7 +32,7 @@ from torch import Tensor
 
 from specviz.engine.batch import Request
 from specviz.engine.draft import Draft
-from specviz.engine.faults import FAULTS, TREE_FAULTS, Fault
+from specviz.engine.faults import FAULTS, STATE, TREE_FAULTS, WINDOW, Fault
 from specviz.engine.kv.layout import Layout
 from specviz.engine.prefill import prefill
 from specviz.engine.registry import plain_options
@@ -41,6 +41,7 @@ from specviz.engine.trees import Walk
 from specviz.util.validate import is_count, require_bool, require_choice, require_int, short
 
 FAULT_OPTIONS = ("break_invariant", "rows", "from_round")
+KNOWN_FAULTS = (*FAULTS, STATE, WINDOW, *TREE_FAULTS)
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,9 @@ class Strategy:
         refill: whether a finished row leaves at once and the next prompt takes its place. Without
             it a batch is static: finished rows stay in the forwards, gaining nothing, until the
             whole batch has finished.
-        break_invariant: a fault to inject on purpose: "positions", "mask", "kv" or "bonus", and
-            with trees "tree_mask", "tree_positions" or "compaction" (see `Fault`). None in ordinary
-            runs.
+        break_invariant: a fault to inject on purpose: "positions", "mask", "kv" or "bonus", with
+            trees "tree_mask", "tree_positions" or "compaction", and with models that have them
+            "state" or "window" (see `Fault`). None in ordinary runs.
         rows: the rows of the batch that the fault hits, None for all.
         from_round: the first round that the fault hits.
 
@@ -229,7 +230,7 @@ class Strategy:
         return Fault(self.break_invariant, self.rows, self.from_round)
 
     def _check_fault(self) -> None:
-        require_choice("break_invariant", self.break_invariant, FAULTS + TREE_FAULTS)
+        require_choice("break_invariant", self.break_invariant, KNOWN_FAULTS)
         if not self.valid:
             raise ValueError(
                 f"break_invariant={self.break_invariant!r} needs a valid strategy, "
