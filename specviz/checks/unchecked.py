@@ -1,7 +1,7 @@
 """Which rules a record leaves open, because it lacks what they need.
 
 Contract: `unchecked` takes the header of a record and returns sentences. A run of specviz has none,
-unless layers attend to windows or keep states. Not known here: the rules.
+unless layers select tokens or have windows of several widths. Not known here: the rules.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import Any
 
 from specviz.record.schema import MISSING, MODELS, missing_in
 
-# What the engine does for some kinds of layers, and records of no run.
+# What layers of some kinds do, and not every record says.
 _UNRECORDED = {
     "windows": "mask ({}): which of the visible tokens its layers with a window or a chunk read",
     "selection": "mask ({}): which of the visible tokens its layers select",

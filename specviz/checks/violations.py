@@ -121,7 +121,7 @@ class Violations(list[Violation]):
 
     Attributes:
         unchecked: what was not checked and why; empty for a run that specviz recorded,
-            unless its layers attend to windows or keep states.
+            unless its layers select tokens or have windows of several widths.
     """
 
     def __init__(self, found: Iterable[Violation] = (), unchecked: Iterable[str] = ()) -> None:
