@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 import specviz as sv
+from specviz.record.index import by_step
 from specviz.record.schema import MODELS, PHASES
 from specviz.record.trace import Trace
 
@@ -34,7 +35,8 @@ def relog(trace: Trace, *, layout: bool = False, **settings: Any) -> sv.TraceWri
                 if step.moves.size:
                     _move(writer, trace, model, PHASES[phase], step.moves)
                 if step.feeds.size:
-                    _forward(writer, trace, model, PHASES[phase], step.feeds)
+                    at = int(trace.feeds["step"][step.feeds[0]])
+                    _forward(writer, trace, (step.stage, step.model, at), step.feeds)
         _round(writer, trace, number, layout)
     return writer
 
@@ -44,8 +46,17 @@ def _move(writer: sv.TraceWriter, trace: Trace, model: str, phase: str, moves: A
     writer.move(model, **{name: trace.moves[name][moves] for name in names}, phase=phase)
 
 
-def _forward(writer: sv.TraceWriter, trace: Trace, model: str, phase: str, feeds: Any) -> None:
+def _forward(writer: sv.TraceWriter, trace: Trace, key: tuple[int, int, int], feeds: Any) -> None:
+    """Log one forward. key: its stage, model and step."""
+    model, phase = MODELS[key[1]], PHASES[key[0] % len(PHASES)]
     table = {name: values[feeds] for name, values in trace.feeds.items()}
+    states = None
+    at = by_step(trace.states).get(key)
+    if at is not None:
+        rows = dict(zip(trace.states["row"][at], trace.states["feed"][at], strict=True))
+        left = np.array([rows[row] for row in table["row"]])
+        owner = np.where(left >= 0, trace.feeds["request"][left], table["request"])
+        states = np.stack([owner, np.where(left >= 0, trace.feeds["index"][left], -1)], axis=1)
     writer.forward(
         model,
         rows=table["row"],
@@ -56,6 +67,7 @@ def _forward(writer: sv.TraceWriter, trace: Trace, model: str, phase: str, feeds
         slots=table["slot"],
         visible=trace.index.visible(feeds),
         nodes=table["node"],
+        states=states,
         phase=phase,
     )
 

@@ -15,6 +15,7 @@ import pytest
 from conftest import debug_page, decoded, make_pair
 from jsonschema import Draft202012Validator
 from masking_decoder import logged, writer
+from mutated_runs import record
 from relog import relog
 
 import specviz as sv
@@ -44,10 +45,13 @@ RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
     "mask": (sv.strategy("eqspec", break_invariant="mask", rows=[1], from_round=1), {}),
     "bonus": (sv.strategy("inplace", break_invariant="bonus", rows=[1], from_round=1), {}),
     "kv": (sv.strategy("eqspec", break_invariant="kv", rows=[1], from_round=1), {}),
+    "states": ("exspec", {}),
 }
 
 
 def recorded(name: str) -> Trace:
+    if name == "states":
+        return record("states")
     strategy, options = RUNS[name]
     return decoded(strategy, **options).trace
 
@@ -100,6 +104,17 @@ def test_a_slip_in_a_decoder_shows_in_its_log(slip):
     assert {each.rule for each in found} == ({"positions", "mask", "kv"} if slip else set())
 
 
+def test_a_log_of_states_that_kept_a_rejected_draft():
+    """Row 1 goes on from the states after its second draft, though both were rejected."""
+    log = full()
+    row = {"rows": [1], "requests": [1]}
+    log.forward("target", **row, tokens=[[25]], indices=[[2]], states=[[1, 3]])
+    log.round(sv.RoundEnd(**row, drafts=[[]], accepted=[0], emitted=[[8]]))
+    (found,) = (each for each in sv.check_invariants(log.trace()) if each.rule == "state")
+    assert (found.row, found.phase, found.model) == (1, "verify", "target")
+    assert "after index 1; it went on from those after index 3, with 2 rejected" in found.message
+
+
 def full() -> sv.TraceWriter:
     """A log with an entry of every name: two rounds of two rows, the second one a tree."""
     log = sv.TraceWriter(
@@ -120,7 +135,8 @@ def full() -> sv.TraceWriter:
     )
     both = {"rows": [0, 1], "requests": [0, 1]}
     places = {"positions": [[2, 3, 4], [1, 2, 3]], "slots": [[2, 3, 4]]}
-    log.forward("target", **both, tokens=[[5, 6], [0, 8]], indices=[[0, 1], [-1, 0]])
+    prompts = {"tokens": [[5, 6], [0, 8]], "indices": [[0, 1], [-1, 0]]}
+    log.forward("target", **both, **prompts, states=[[0, -1], [1, -1]])
     log.forward("draft", **both, tokens=[[7], [9]], indices=[[2], [1]], phase="draft")
     log.forward(
         "target",
@@ -129,6 +145,7 @@ def full() -> sv.TraceWriter:
         indices=[[2, 3, 4], [1, 2, 3]],
         visible=np.tril(np.ones((2, 3, 5), bool), 2),
         nodes=[[0, 1, 2], [0, 1, 2]],
+        states=[[0, 1], [1, 0]],
         **places,
     )
     end = {"discarded": [0, 0], "verified": [2, 2], "starts": [0, 1], "pending": [2, 2]}

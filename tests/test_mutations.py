@@ -30,7 +30,6 @@ NOT_CHANGED = {
     },
     "feeds.step": "docs: order of steps",
     "moves.step": "docs: order of steps",
-    "states.kind": "it says of which states an entry is, and a run of specviz has one kind",
     "pool.round": "as pool.request",
 }
 

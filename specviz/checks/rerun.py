@@ -121,7 +121,7 @@ class _Rerun:
         self._fresh: dict[int, list[Tensor]] = {}  # K/V of the requests that are being decoded
         self._reported: dict[int, set[int]] = {}  # indices of each request
         states = trace.states
-        of_model = np.flatnonzero((states["model"] == code) & (states["kind"] == 0))
+        of_model = np.flatnonzero(states["model"] == code)
         stage = states["round"][of_model].astype(np.int64) * len(PHASES) + states["phase"][of_model]
         keys = zip(stage, states["step"][of_model], states["row"][of_model], strict=True)
         after = np.append(trace.feeds["index"], -1)[states["feed"][of_model]]

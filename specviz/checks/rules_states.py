@@ -12,7 +12,7 @@ import numpy as np
 
 from specviz.checks.table import RoundTable
 from specviz.record.index import by_step
-from specviz.record.schema import KINDS, MODELS, PHASES, Array
+from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.windows import window_of, window_offsets
 from specviz.util.text import count
 
@@ -27,20 +27,19 @@ def _read(digest: int, token: int) -> int:
 def states_follow_the_row(t: RoundTable) -> None:
     """Check from which states the rows of each forward go on."""
     states, feeds = t.trace.states, t.trace.feeds
-    kinds = sorted({*zip(states["model"].tolist(), states["kind"].tolist(), strict=True)})
     sources = {
-        (*key, row, kind): source
+        (*key, row): source
         for key, entries in by_step(states).items()
-        for row, kind, source in zip(
-            *(states[name][entries].tolist() for name in ("row", "kind", "feed")), strict=True
+        for row, source in zip(
+            states["row"][entries].tolist(), states["feed"][entries].tolist(), strict=True
         )
     }
+    models = set(states["model"].tolist())
     walk = _States(t)
-    for key, entries in sorted(by_step(feeds).items()) if kinds else ():
-        for row in np.unique(feeds["row"][entries]).tolist():
+    for key, entries in sorted(by_step(feeds).items()) if models else ():
+        for row in np.unique(feeds["row"][entries]).tolist() if key[1] in models else ():
             fed = entries[feeds["row"][entries] == row]
-            for kind in (kind for model, kind in kinds if model == key[1]):
-                walk.read(kind, sources.get((*key, row, kind)), fed)
+            walk.read(sources.get((*key, row)), fed)
 
 
 class _States:
@@ -54,25 +53,24 @@ class _States:
             list(accumulate([*trace.prompt(i), *trace.output(i)], _read, initial=0))
             for i in range(trace.num_requests)
         ]
-        # By kind and entry of `feeds`: the text behind the states that it left, and whether what is
-        # wrong with them has been reported.
-        self._left = np.zeros((len(KINDS), trace.feeds["index"].size), np.int64)
+        # By entry of `feeds`: the text behind the states that it left, and whether what is wrong
+        # with them has been reported.
+        self._left = np.zeros(trace.feeds["index"].size, np.int64)
         self._is_known = np.zeros(self._left.shape, bool)
 
-    def read(self, kind: int, source: int | None, fed: Array) -> None:
+    def read(self, source: int | None, fed: Array) -> None:
         """Judge one row of one forward.
 
         Args:
-            kind: of states, a place in KINDS.
             source: the entry of `feeds` that left the states which the row went on from, -1 for no
                 states; None where the record has no such entry.
             fed: what the row was fed, entries of `feeds`.
         """
         digest, is_known = -1 if source is None else 0, False
         if source is not None and source >= 0:
-            digest, is_known = int(self._left[kind, source]), bool(self._is_known[kind, source])
+            digest, is_known = int(self._left[source]), bool(self._is_known[source])
         if digest != self._due(int(fed[0])) and not is_known:
-            self._report(kind, source, int(fed[0]))
+            self._report(source, int(fed[0]))
             is_known = True
         last = -1
         for feed in fed.tolist():
@@ -80,8 +78,8 @@ class _States:
             if self._feeds["index"][feed] != last:
                 digest = _read(digest, int(self._feeds["token"][feed]))
             last = self._feeds["index"][feed]
-            self._left[kind, feed] = digest
-        self._is_known[kind, fed] = is_known
+            self._left[feed] = digest
+        self._is_known[fed] = is_known
 
     def _row_of(self, feed: int) -> tuple[Sequence[int], int]:
         """Return the drafts of the row that a token was fed in, and its length."""
@@ -98,13 +96,12 @@ class _States:
         digest = self._texts[self._feeds["request"][feed]][min(index, length)]
         return list(accumulate(drafts[: max(index - length, 0)], _read, initial=digest))[-1]
 
-    def _report(self, kind: int, source: int | None, feed: int) -> None:
+    def _report(self, source: int | None, feed: int) -> None:
         feeds = self._feeds
         index = int(feeds["index"][feed])
         expected = "a row should go on from no states, since it begins"
-        what = "its states" if not kind else f"the states of its {KINDS[kind]}"
         if index:
-            expected = f"a row should go on from {what} after index {index - 1}"
+            expected = f"a row should go on from its states after index {index - 1}"
         stage = int(feeds["round"][feed]) * len(PHASES) + int(feeds["phase"][feed])
         self._table.findings.add(
             "state", stage, feeds["row"][feed], feeds["request"][feed],

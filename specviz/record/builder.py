@@ -50,8 +50,8 @@ class Fed:
 
     Attributes:
         columns: row, request, token and index (m,), and what is known of position, slot, node,
-            visible_start, visible_stop and window_offset; where layers keep states also after, the
-            index of the token whose states the token's row went on from.
+            visible_start, visible_stop and window_offset; where layers keep states also after and
+            after_request (if it is another's), the token whose states the token's row went on from.
         holes: (h, 3): which of the m queries, and the range of slots that was hidden from it.
     """
 
@@ -191,7 +191,7 @@ class Builder:
             "pool": pool,
         }
         if any("after" in fed.columns for fed in feds):
-            tables["states"] = _state_columns(feds, moves)
+            tables["states"] = _state_columns(feds)
         return {name: self.typed(name, columns) for name, columns in tables.items()}
 
     def typed(self, name: str, columns: Mapping[str, Any]) -> Table:
@@ -342,33 +342,27 @@ def _feed_columns(feds: Sequence[Fed]) -> tuple[Table, Table]:
     return found, dict(zip(("feed", "start", "stop"), np.concatenate(holes).T, strict=True))
 
 
-def _state_columns(feds: Sequence[Fed], moves: Sequence[tuple[Place, Array]]) -> Table:
-    """Return the columns of `states`: of rows and indices, find the entries of `feeds`."""
-    events: list[tuple[Place, int, Fed | Array]] = [(place, 0, blocks) for place, blocks in moves]
-    firsts = np.cumsum([0, *(fed.columns["row"].size for fed in feds)]).tolist()
-    events += [(fed.place, first, fed) for fed, first in zip(feds, firsts, strict=False)]
-    rows = 1 + max(
-        *(int(fed.columns["row"].max()) for fed in feds),
-        *(int(blocks[:, [0, 2]].max()) for _, blocks in moves),
-        0,
-    )
+def _state_columns(feds: Sequence[Fed]) -> Table:
+    """Return the columns of `states`: find the feeds that left what rows went on from."""
+    requests = 1 + max(int(fed.columns["request"].max()) for fed in feds)
     width = 1 + max(int(fed.columns["index"].max()) for fed in feds)
-    # The entry whose token left the states of each row behind each index, by model.
-    left = np.full((len(MODELS), rows, width + 1), -1)  # the last column stands for index -1
-    found: list[Array] = []
-    for place, first, event in sorted(events, key=lambda each: each[:2]):
-        if not isinstance(event, Fed):
-            pairs = event[event[:, 0] != event[:, 2]]
-            left[place.model, pairs[:, 2]] = left[place.model, pairs[:, 0]]
-            continue
-        row, index = event.columns["row"], event.columns["index"]
-        if "after" in event.columns:
+    # The latest entry with each index of each request, by model; the last one stands for index -1.
+    latest = np.full((len(MODELS), requests, width + 1), -1)
+    found = []
+    first = 0
+    for fed in feds:
+        row, request, index = (fed.columns[name] for name in ("row", "request", "index"))
+        model = fed.place.model
+        if "after" in fed.columns:
             own, at = np.unique(row, return_index=True)
-            read = left[place.model, own, event.columns["after"][at]]
-            found.append(np.stack(np.broadcast_arrays(*place, own, read, 0)))
-        left[place.model, row, index] = first + np.arange(row.size)
-    names = (*Place._fields, "row", "feed", "kind")
-    return dict(zip(names, np.concatenate(found, axis=1), strict=True))
+            owner = fed.columns.get("after_request", request)[at]
+            after = np.minimum(fed.columns["after"][at], width)
+            found.append(
+                np.stack(np.broadcast_arrays(*fed.place, own, latest[model, owner, after]))
+            )
+        latest[model, request, index] = first + np.arange(row.size)
+        first += row.size
+    return dict(zip((*Place._fields, "row", "feed"), np.concatenate(found, axis=1), strict=True))
 
 
 def _fill_feeds(feeds: Table, rows: Table) -> None:

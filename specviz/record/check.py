@@ -15,7 +15,6 @@ from specviz.record.index import RecordIndex, by_step
 from specviz.record.schema import (
     COLUMNS,
     DRAFT_KV,
-    KINDS,
     MISSING,
     MODELS,
     PHASES,
@@ -227,7 +226,6 @@ def _rules_of_ranges(tables: dict[str, Table], num_draft_tokens: int, num_decisi
         "decision": num_decisions,
         "finished": 2,
         "chosen": 2,
-        "kind": len(KINDS),
         "drafted": num_draft_tokens + 1,
         "gained": num_draft_tokens + 2,
         "path": num_draft_tokens,

@@ -24,8 +24,6 @@ DECISIONS = ("grouped", "realigned", "partial", "overdue")
 # How a request ended. "not_finite" and "interrupted" ended it before EOS or its budget. In the
 # record of a lane, "elsewhere" is a request of the other one.
 STATUSES = ("eos", "budget", "not_finite", "interrupted", "elsewhere")
-# Which states of a row something is about.
-KINDS = ("all", "convolutions", "recurrences")
 STATES = ("empty", "padding", "prompt", "accepted", "bonus", "drafted", "stale", "pending")
 EMPTY, PADDING, PROMPT, ACCEPTED, BONUS, DRAFTED, STALE, PENDING = (
     np.uint8(code) for code in range(len(STATES))
@@ -98,7 +96,7 @@ COLUMNS: dict[str, dict[str, Column]] = {
         **_columns("round row request length waited"),
         **_columns("chosen", "uint8"),
     },
-    "states": {**_columns("round step row feed"), **_columns("phase model kind", "uint8")},
+    "states": {**_columns("round step row feed"), **_columns("phase model", "uint8")},
 }
 # What the record of another engine's run may lack: {name: what it is called in a sentence, without
 # an article}. The header lists names under "missing"; what then stands in the tables is no

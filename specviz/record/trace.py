@@ -76,9 +76,8 @@ class Trace:
         pool: for a strategy with a pool, one entry per round and row of it: request, length, waited
             (rounds that it has been passed over), chosen (whether it is in this round's batch).
             Empty otherwise.
-        states: of a model whose layers keep states, one entry for each row of a forward, or one for
-            each kind of state: kind, a place in KINDS; feed, the entry of feeds whose token left
-            the states that the row went on from, -1 for none. Empty without such a model.
+        states: of a model whose layers keep states, one entry for each row of a forward: feed, the
+            entry of feeds whose token left the states that the row went on from, -1 for none.
 
     Raises:
         TraceError: a table is malformed, or two contradict each other.

@@ -223,6 +223,7 @@ class TraceWriter:
         slots: Any = None,
         visible: Any = None,
         nodes: Any = None,
+        states: Any = None,
         phase: str | None = None,
     ) -> None:
         """Log one forward of a model, as it was called.
@@ -245,6 +246,8 @@ class TraceWriter:
                 such ranges. A mask (b, T) names the slots that a row may see, which the model makes
                 causal itself.
             nodes: (b, q), for trees: 1 + the number of the draft that a token is, else 0.
+            states: (b, 2), where layers keep states: request and index of the token whose states
+                each row goes on from; index -1 for none.
             phase: "schedule" for a prefill, "draft" or "verify". None: a forward that stops before
                 every row's pending token, the last one of n, is a prefill.
         """
@@ -265,7 +268,8 @@ class TraceWriter:
             "request": given.ints("requests", requests, shape[:1], 0, last),
         }
         picked = index >= 0
-        columns = {name: np.repeat(of, picked.sum(axis=1)) for name, of in of_rows.items()}
+        picked_of_row = picked.sum(axis=1)
+        columns = {name: np.repeat(of, picked_of_row) for name, of in of_rows.items()}
         columns["token"] = given.limited("tokens", fed[picked], 0, self._vocabulary_size - 1)
         columns["index"] = given.limited("indices", index[picked], 0)
         lengths = np.array(self._lengths, np.int64)[columns["request"]]
@@ -278,6 +282,11 @@ class TraceWriter:
                 array = _two_dimensional(array) if packed else array
                 array = given.shaped(name, array, shape)[picked]
                 line[name] = columns[name.removesuffix("s")] = given.limited(name, array, 0)
+        if states is not None:
+            pairs = given.ints("states", states, (shape[0], 2), -1)
+            given.limited("states", pairs[:, 0], 0, last)
+            line["states"] = np.repeat(pairs, picked_of_row, axis=0)
+            columns["after_request"], columns["after"] = line["states"].T
         holes = {}
         if visible is not None:
             if slots is None:
