@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import gpu_states
+import numpy as np
 import pandas as pd
 import pytest
 import states
@@ -15,6 +16,8 @@ import tiny_models
 import torch
 from conftest import NEW_TOKENS, check_refusal, generate, generate_alone, make_pair, make_prompts
 from families import perturbed
+from mutated_runs import record
+from mutations import VERIFY, edited
 from test_interrupt import Interrupting, check_partial
 from transformers import PreTrainedModel
 
@@ -99,6 +102,29 @@ def test_states_of_rejected_drafts_are_found_where_they_are_first_read(
         assert (first.round, first.phase, first.model) == (2, "draft", "draft")
     again = sv.check_invariants(result.trace, deep=True, pair=pair_of(name))
     assert {each.rule for each in again} <= {"state", "kv"}
+
+
+def test_states_after_the_same_index_of_another_text_are_found() -> None:
+    """Of another request, and of a rejected draft, whose place a committed token has taken."""
+    trace = record("states")
+    states, feeds = trace.states, pd.DataFrame(trace.feeds)
+    feeds["text"] = [
+        [*trace.prompt(request), *trace.output(request)][index : index + 1] == [token]
+        for request, index, token in feeds[["request", "index", "token"]].itertuples(index=False)
+    ]
+    found = set()
+    for entry in np.flatnonzero((states["phase"] == VERIFY) & (states["feed"] >= 0)).tolist():
+        own = feeds.loc[states["feed"][entry]]
+        alike = feeds[(feeds["model"] == own["model"]) & (feeds["index"] == own["index"])]
+        rejected = alike[(alike["request"] == own["request"]) & ~alike["text"]]
+        others = alike[alike["request"] != own["request"]]
+        for words, wrong in (("have read other tokens", rejected), ("of request", others)):
+            for feed in wrong.index[:1]:
+                first = sv.check_invariants(edited(trace, "states", entry, feed=feed))[0]
+                assert (first.rule, first.row) == ("state", states["row"][entry])
+                assert words in first.found
+                found.add(words)
+    assert len(found) == 2
 
 
 @pytest.mark.parametrize("fault", ["state", "window"])
