@@ -52,14 +52,13 @@ class Slots(Decoder):
     additive = False  # whether the mask is a float, 0 where a slot is seen
 
     def run(self, prompts: list[Tokens]) -> list[Tokens]:
-        size = max(len(prompt) for prompt in prompts) + self.max_new_tokens + self.K + 1
-        self.size = size
+        self.size = size = max(map(len, prompts)) + self.room()
         rows = min(ROWS, len(prompts))
         self.tokens: list[Tokens] = [[] for _ in range(rows)]
         self.where: list[Tokens] = [[] for _ in range(rows)]  # slots of the tokens that are read
         self.seen = torch.zeros(rows, size, dtype=torch.bool)  # the target's, committed
-        self.target_cache = SlotCache(self.target, rows, size)
-        self.draft_cache = SlotCache(self.draft, rows, size)
+        self.target_cache = self.cache_of(self.target, rows, size)
+        self.draft_cache = self.cache_of(self.draft, rows, size)
         outputs: list[Tokens] = [[] for _ in prompts]
         waiting = list(range(len(prompts)))
         serving: dict[int, int] = {}  # row -> request
@@ -78,6 +77,16 @@ class Slots(Decoder):
                     del serving[row]
         return outputs
 
+    def room(self) -> int:
+        """Return how many slots a row may need behind its prompt."""
+        return self.max_new_tokens + self.K + 1
+
+    def cache_of(self, model: PreTrainedModel, rows: int, size: int) -> Any:
+        return SlotCache(model, rows, size)
+
+    def read_target_prompt(self, row: int, prompt: Tokens) -> DynamicCache:
+        return self.target(torch.tensor([prompt])).past_key_values
+
     def enter(self, row: int, prompt: Tokens) -> None:
         """Read all but the last token of a prompt, and copy its K/V into the row."""
         self.tokens[row] = list(prompt)
@@ -86,10 +95,12 @@ class Slots(Decoder):
         slots = self.free_slots(row, len(prompt) - 1)
         self.where[row] = slots
         self.seen[row, slots] = True
-        ids = torch.tensor([prompt[:-1]])
-        self.target_cache.copy_in(row, slots, self.target(ids).past_key_values)
-        known = self.draft(ids, use_cache=True).past_key_values
-        self.draft_cache.copy_in(row, list(range(len(prompt) - 1)), known)
+        self.target_cache.copy_in(row, slots, self.read_target_prompt(row, prompt[:-1]))
+        self.read_draft_prompt(row, prompt[:-1])
+
+    def read_draft_prompt(self, row: int, prompt: Tokens) -> None:
+        known = self.draft(torch.tensor([prompt]), use_cache=True).past_key_values
+        self.draft_cache.copy_in(row, list(range(len(prompt))), known)
 
     def clear(self, row: int) -> None:
         self.seen[row] = False
@@ -154,9 +165,16 @@ class Slots(Decoder):
             lowest = torch.finfo(model.dtype).min
             mask = torch.where(mask, 0.0, lowest).to(model.dtype)
         output = model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache
+            input_ids=ids,
+            attention_mask=self.masks(model, mask),
+            position_ids=positions,
+            past_key_values=cache,
         )
         return output.logits.float()
+
+    def masks(self, model: PreTrainedModel, mask: torch.Tensor) -> Any:
+        """Return what the model takes as a mask."""
+        return mask
 
 
 class AdditiveMask(Slots):

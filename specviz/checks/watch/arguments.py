@@ -11,10 +11,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specviz.checks.watch.capture import CapturedForward
 from specviz.checks.watch.requests import WatchedRequest, choices
-from specviz.engine.models.compat import check_causal, layer_types, read_setting
+from specviz.engine.models.compat import (
+    FULL,
+    HYBRIDS,
+    SLIDING,
+    STATES,
+    check_causal,
+    layer_types,
+    read_setting,
+)
 from specviz.util.validate import is_list, require_list, short
-
-WINDOW = "sliding_attention"
 
 
 def check_models(target: object, draft: object, tokenizer: object) -> None:
@@ -37,11 +43,13 @@ def check_models(target: object, draft: object, tokenizer: object) -> None:
                 f"{name} must be a model of transformers, got {short(model)}; pass a causal LM"
             )
         check_causal(name, model)
-        others = layer_types(model.config.get_text_config()) - {"full_attention", WINDOW}
+        known = {FULL, SLIDING, *STATES, *HYBRIDS}
+        others = layer_types(model.config.get_text_config()) - known
         if others:
             raise ValueError(
                 f"{name} has layers of type {', '.join(sorted(others))}; watch a model whose "
-                "layers attend to all tokens or to a sliding window, as only those are followed"
+                "layers attend to all tokens or a sliding window, or keep states, as only those "
+                "are followed"
             )
     if target is draft:
         raise ValueError(
@@ -128,8 +136,11 @@ def _ids(name: str, given: object, tokenizer: Any, special: bool) -> list[int]:
 def check_windows(
     models: Mapping[str, PreTrainedModel], forwards: Sequence[CapturedForward]
 ) -> None:
-    """Raise ValueError if a model forgot tokens, which lie beyond its sliding window."""
-    windows = {name: _window(model) for name, model in models.items()}
+    """Raise ValueError if a model without a layer that sees all tokens forgot some."""
+    windows = {
+        name: None if FULL in layer_types(model.config.get_text_config()) else window_of(model)
+        for name, model in models.items()
+    }
     for forward in forwards:
         window = windows[forward.model]
         if window is not None and forward.width > window:
@@ -140,10 +151,10 @@ def check_windows(
             )
 
 
-def _window(model: PreTrainedModel) -> int | None:
+def window_of(model: PreTrainedModel) -> int | None:
     """Return how many tokens a model's layers attend to; None for all."""
     config = model.config.get_text_config()
-    if WINDOW not in layer_types(config):
+    if SLIDING not in layer_types(config):
         return None
     return read_setting(config, "sliding_window") or None
 

@@ -23,7 +23,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from specviz.checks.watch.masks import visible
+from specviz.checks.watch.mixers import KINDS, RowStates, keeps_states, read_mixers
 from specviz.checks.watch.prints import kv_print
+from specviz.engine.models.compat import FULL, SLIDING, read_setting
 from specviz.engine.models.settings import ignored_in_call
 
 TOP = 8  # candidates of a forward that are kept
@@ -48,6 +50,10 @@ class CapturedForward:
         layers: those that read or wrote K/V.
         unseen: why `seen` is None, in a clause.
         is_early: whether it left the target before its last layer, and so is a draft.
+        before, after: the states, by kind, that layers went on from and left; None for a kind whose
+            rows are not those of the forward.
+        read: bool (b, q), the tokens that layers with states were to read; None for all.
+        narrow: the same forward as layers with a window see it, where others attend to all tokens.
         top_ids, top_logprobs: (b, kept, k), the leading candidates after the last `kept` tokens;
             None if the forward made no logits.
         logits: (b, kept, V), as the model gave them; None for a vocabulary above `SMALL`.
@@ -69,6 +75,10 @@ class CapturedForward:
     logits: Tensor | None = field(default=None, repr=False)
     unseen: str = ""
     is_early: bool = False
+    before: dict[str, RowStates | None] = field(default_factory=dict, repr=False)
+    after: dict[str, RowStates | None] = field(default_factory=dict, repr=False)
+    read: Tensor | None = field(default=None, repr=False)
+    narrow: "CapturedForward | None" = field(default=None, repr=False)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -115,6 +125,7 @@ class Capture:
         self._cache_numbers: dict[int, int] = {}  # by id, which another object may have later
         self._next_cache = count(1)
         self._layers = attention_layers(model)
+        self._windowed = windowed_layers(model)
         self._depth = model.config.get_text_config().num_hidden_layers
 
     def open(self, before: Callable[[], None]) -> None:
@@ -134,6 +145,8 @@ class Capture:
         lm_head = self.model.get_output_embeddings()
         if lm_head is not None:  # for decoders that call it themselves
             self._hooks.append(lm_head.register_forward_hook(self._of_lm_head))
+        if keeps_states(self.model):
+            self._hooks += read_mixers(self.model, self._note_states, self._note_mask)
         rotary = getattr(base, "rotary_emb", None)
         if isinstance(rotary, nn.Module):
             self._hooks.append(rotary.register_forward_pre_hook(self._positions, with_kwargs=True))
@@ -157,9 +170,38 @@ class Capture:
             return
         if layer not in forward.layers:  # no cache: all K/V is of this forward
             self._note_kv(forward, layer, keys, values, keys, values)
+        view = self._view(forward, layer)
         # One layer's mask is enough, and keeping each would multiply the memory.
-        if forward.seen is None and not forward.unseen:
-            forward.seen, forward.unseen = visible(mask, forward.shape, keys.shape[2], is_causal)
+        if view.seen is None and not view.unseen:
+            view.seen, view.unseen = visible(mask, forward.shape, keys.shape[2], is_causal)
+
+    def _view(self, forward: CapturedForward, layer: int) -> CapturedForward:
+        """Return what takes K/V and masks of a layer."""
+        if layer not in self._windowed:
+            return forward
+        if forward.narrow is None:
+            forward.narrow = CapturedForward(
+                forward.number, forward.model, forward.cache, forward.tokens
+            )
+        return forward.narrow
+
+    def _note_mask(self, mask: Any) -> None:
+        forward = self._running.get(get_ident())
+        if forward is not None and isinstance(mask, Tensor) and mask.dim() == 2:
+            forward.read = mask[:, -forward.shape[1] :].detach() != 0
+
+    def _note_states(self, when: str, layer: int, states: dict[str, RowStates]) -> None:
+        forward = self._running.get(get_ident())
+        if forward is None:
+            return
+        forward.layers.add(layer)
+        noted = forward.before if when == "before" else forward.after
+        for kind in KINDS:
+            found, known = states.get(kind), noted.get(kind)
+            if kind not in noted:
+                noted[kind] = found
+            else:
+                noted[kind] = None if known is None or found is None else known + found
 
     def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # Decoders pass arguments by place or by name.
@@ -212,11 +254,12 @@ class Capture:
         forward.layers.add(layer)
         own = kv_print(keys, values, layer)
         held = kv_print(attended[0], attended[1], layer)
-        if forward.held is None or forward.written is None:
-            forward.held, forward.written = held, own
-        elif forward.held.shape == held.shape:  # a sliding window keeps fewer slots
-            forward.held = forward.held + held.to(forward.held.device)
-            forward.written = forward.written + own.to(forward.written.device)
+        view = self._view(forward, layer)
+        if view.held is None or view.written is None:
+            view.held, view.written = held, own
+        elif view.held.shape == held.shape:  # a sliding window keeps fewer slots
+            view.held = view.held + held.to(view.held.device)
+            view.written = view.written + own.to(view.written.device)
 
     def _positions(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         forward = self._running.get(get_ident())
@@ -237,6 +280,8 @@ class Capture:
         cache = getattr(output, "past_key_values", None)
         if not forward.cache and cache is not None:
             forward.cache = self._number_of(cache)
+        if forward.narrow is not None:
+            forward.narrow.cache = forward.cache
         self._finished[get_ident()] = forward
 
     def _of_lm_head(self, _: nn.Module, args: tuple[Any, ...], logits: Any) -> None:
@@ -325,6 +370,13 @@ def attention_layers(model: PreTrainedModel) -> dict[nn.Module, int]:
         if isinstance(number, int) and attends:
             found[module] = number
     return found
+
+
+def windowed_layers(model: PreTrainedModel) -> set[int]:
+    """Return the numbers of the layers with a window, if there are others that see all tokens."""
+    types = read_setting(model.config.get_text_config(), "layer_types") or []
+    found = {number for number, kind in enumerate(types) if kind == SLIDING}
+    return found if FULL in types else set()
 
 
 def _positions(given: dict[str, Any], cache: Any, tokens: Tensor) -> Tensor:

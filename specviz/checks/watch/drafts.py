@@ -17,6 +17,7 @@ from specviz.checks.watch.inputs import Inputs
 from specviz.checks.watch.labels import Labels, begins_behind_prefix, context_of, owner_of
 from specviz.checks.watch.origins import UNKNOWN, Origins
 from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, best_after, common
+from specviz.checks.watch.states import States
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class DraftFollower:
         served = Counter((part.number, part.request) for part in self.parts)
         used = self._used()
         inputs = Inputs(self.origins, self.parts, self.labels)
+        states = States(self.parts, self._requests)
         for part in self.parts:
             if part.request < 0 or self._is_done(part):
                 continue
@@ -79,6 +81,8 @@ class DraftFollower:
             ahead = self.ahead(part.request, part.number)
             wrong = inputs.of(part, ahead)
             first = next((wrong[i] for i in places if i in wrong), None)
+            if places and first is None:
+                first = states.at(part, ahead)
             if wrong and not places:
                 part.request = -1
             # Of rows that try drafts of one request, most read what is not verified in the end.

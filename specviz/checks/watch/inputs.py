@@ -27,6 +27,7 @@ class Difference:
         forward: the number of the forward that it was given to.
         index: of the token that the forward read there, in its row.
         advice: which advice helps, if it is not that of the rule.
+        is_left: whether it is what the forward left, and not what it was given.
     """
 
     rule: str
@@ -34,6 +35,7 @@ class Difference:
     forward: int
     index: int
     advice: str = ""
+    is_left: bool = False
 
 
 class Inputs:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specviz.checks.watch.inputs import UNREAD, Inputs
-from specviz.checks.watch.requests import WatchedRequest, WatchedRound, choices
+from specviz.checks.watch.inputs import UNREAD, Difference, Inputs
+from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, choices
+from specviz.checks.watch.states import States
+from specviz.checks.watch.windows import Windows
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,9 @@ ADVICE = {
     "lengths": "Feed the last token that was emitted, and behind it the drafts that are judged.",
     UNREAD: "Read all committed tokens but the last one before a token attends to them.",
     "kv": "After acceptance keep K/V of the committed tokens but the last one, each in its place.",
+    "state": "Before a forward put back the states after the token before its first one: select "
+    "them, or read accepted tokens again from a copy.",
+    "window": "Let a layer with a window see the last tokens; count neither padding nor holes.",
     "acceptance": "Accept the longest run of drafts that equal the target's choices before them.",
     "column": "Behind n accepted drafts take the choice of column n: the target's after all n.",
     "bonus": "Take the token behind the accepted drafts from the target, at the first that fails.",
@@ -75,7 +80,7 @@ class Judge:
     """Judges the requests of one run.
 
     Attributes:
-        inputs: of the target's queries.
+        inputs: of the target's queries; states and windows: of layers that have them.
         rounds: {number of a forward: its round}.
         tolerance: how far log-probabilities may differ by rounding.
         drafted: says which token the draft model proposed for (request, index) before a forward;
@@ -86,6 +91,8 @@ class Judge:
     """
 
     inputs: Inputs
+    states: States
+    windows: Windows
     rounds: dict[int, int]
     tolerance: float
     drafted: Callable[[int, int, int], int | None]
@@ -152,7 +159,7 @@ class Judge:
         """Name what broke a query whose logits are not the target's."""
         part = verified.part
         index = verified.pending + step
-        found = self.inputs.first(part, index - part.index, request.tokens)
+        found = self._first(part, index - part.index, request.tokens)
         if found is None:
             cause = "its logits are not those that its own input gives, so they were changed"
             if part.seen.forward.unseen:
@@ -167,8 +174,21 @@ class Judge:
             when = f"forward {found.forward}"
             if found.forward in self.rounds:
                 when += f" (round {self.rounds[found.forward]})"
-            cause = f"K/V of token {found.index} is wrong since {when}: {cause}"
+            what = "the row" if found.rule == "state" else f"K/V of token {found.index}"
+            cause = f"{what} is wrong since {when}: {cause}"
         return self._fault(verified, index + 1, found.rule, cause, off, found.advice)
+
+    def _first(self, part: Part, place: int, text: list[int]) -> Difference | None:
+        """Return the first difference behind a query, of all kinds."""
+        queries = self.inputs.behind(part, place, text)
+        found = (
+            self.states.first(part, text),
+            self.inputs.first(part, place, text),
+            self.windows.first(queries, text),
+        )
+        # What a forward leaves follows from what it was given.
+        order = sorted((each for each in found if each), key=lambda each: each.is_left)
+        return min(order, key=lambda each: each.forward, default=None)
 
     def _of_tokens(
         self,

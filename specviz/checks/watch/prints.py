@@ -22,10 +22,11 @@ def kv_print(keys: Tensor, values: Tensor, layer: int) -> Tensor:
         keys, values: (b, heads, T, head size).
         layer: the number of the layer.
     """
-    return _print(keys, 2 * layer) + _print(values, 2 * layer + 1)
+    return bit_print(keys, 2 * layer) + bit_print(values, 2 * layer + 1)
 
 
-def _print(states: Tensor, seed: int) -> Tensor:
+def bit_print(states: Tensor, seed: int) -> Tensor:
+    """Return the prints (b, T) of tensors (b, heads, T, size)."""
     # Bits rather than values: a move keeps them, and another computation seldom gives the same.
     bits = states.detach().contiguous().view(_BITS[states.element_size()]).long()
     weights = _weights(seed, states.shape[1], states.shape[3]).to(bits.device)

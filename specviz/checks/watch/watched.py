@@ -25,9 +25,16 @@ from specviz.checks.watch.arguments import (
     checked_outputs,
     checked_prompts,
     unlike,
+    window_of,
     without_filling,
 )
-from specviz.checks.watch.capture import TOP, Capture, CapturedForward, ReadGenerate
+from specviz.checks.watch.capture import (
+    TOP,
+    Capture,
+    CapturedForward,
+    ReadGenerate,
+    windowed_layers,
+)
 from specviz.checks.watch.costs import find_costs
 from specviz.checks.watch.drafts import DraftFollower
 from specviz.checks.watch.fed import fed_before, fed_behind
@@ -35,11 +42,14 @@ from specviz.checks.watch.follow import TargetFollower
 from specviz.checks.watch.inputs import Inputs
 from specviz.checks.watch.judge import Diagnosis, Judge, Tie
 from specviz.checks.watch.masks import AttentionReader
+from specviz.checks.watch.mixers import keeps_states
 from specviz.checks.watch.notes import notes_on
 from specviz.checks.watch.report import WatchReport
 from specviz.checks.watch.requests import WatchedRequest
+from specviz.checks.watch.states import States
 from specviz.checks.watch.texts import out_of_order, without_prompts
 from specviz.checks.watch.trace import to_trace
+from specviz.checks.watch.windows import Windows
 from specviz.engine.models.settings import describe_ignored, ignored_settings, listed
 from specviz.record.trace import Trace
 from specviz.util.validate import is_list, require_bool, require_int, require_ints
@@ -198,6 +208,8 @@ class Watched:
         numbers = {verified.part.number for request in requests for verified in request.rounds}
         judge = Judge(
             inputs=Inputs(follower.origins, follower.parts, follower.labels),
+            states=States(follower.parts, requests, self.target),
+            windows=Windows(self._of("target"), follower.parts, requests, window_of(self.target)),
             rounds={number: i for i, number in enumerate(sorted(numbers))},
             tolerance=self._tolerance(requests),
             drafted=drafts.proposal,
@@ -292,6 +304,8 @@ class Watched:
         longest = sorted((each.tokens for each in requests), key=len, reverse=True)
         longest = longest[: max(rows, LEAST_TEXTS)]
         texts = [(tokens[:1], tokens[1:]) for tokens in longest if len(tokens) > 1]
+        # Some classes lose their states if they read several tokens on from them.
+        step = 1 if keeps_states(self.target) else step
         shapes = [(rows, step), (rows, len(longest[0]))]  # of verifications and of prompts
         noise = measure_noise(Target(self.target), texts, shapes, leading=TOP)
         # A few short texts may show no noise at all.
@@ -319,7 +333,15 @@ class Watched:
         }
         parts = {"target": follower.parts, "draft": drafts.parts}
         try:
-            return to_trace(follower.requests, parts, settings), ""
+            trace = to_trace(follower.requests, parts, settings)
+            lacking = [
+                f"{kind}.{name}"
+                for name, model in {"target": self.target, "draft": self.draft}.items()
+                if model is not None
+                for kind, lacks in (("states", keeps_states), ("windows", windowed_layers))
+                if lacks(model)
+            ]
+            return replace(trace, meta=trace.meta | {"unrecorded": lacking}), ""
         except ValueError as error:  # what a wrong decoder does may fit no record
             return None, str(error)
 
