@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import tiny_models
-from conftest import generate
+from conftest import check_refusal, generate
 from decoder_work import watched
 from decoders import states, windows
 from decoders.base import Decoder
@@ -146,6 +146,18 @@ def test_a_draft_model_that_keeps_states_of_rejected_drafts_is_a_cost(family: st
     assert report.verdict.startswith("right: ")
     (cost,) = (cost for cost in report.costs if cost.name == "draft cache")
     assert "the states that token" in cost.sentence
+
+
+def test_a_model_that_clamps_time_steps_of_prompts_alone_is_refused() -> None:
+    pair = pair_of("nemotron_h")
+    check_refusal(
+        lambda: sv.watch(pair.target), "target clamps time steps", "set time_step_limit of its"
+    )
+    for module in (*pair.target.modules(), *pair.draft.modules()):
+        if hasattr(module, "time_step_limit"):
+            module.time_step_limit = (0.0, float("inf"))
+    report, _ = report_of(states.OneByOne, "nemotron_h")
+    assert report.verdict.startswith("right: ")
 
 
 @pytest.mark.parametrize("family", ["qwen3_next", "gemma3_text"])

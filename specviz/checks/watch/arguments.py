@@ -11,9 +11,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specviz.checks.watch.capture import CapturedForward
 from specviz.checks.watch.requests import WatchedRequest, choices
+from specviz.engine.kv.states import UNLIMITED, find_mixers
 from specviz.engine.models.compat import (
     FULL,
     HYBRIDS,
+    NOTHING,
     SLIDING,
     STATES,
     check_causal,
@@ -43,13 +45,20 @@ def check_models(target: object, draft: object, tokenizer: object) -> None:
                 f"{name} must be a model of transformers, got {short(model)}; pass a causal LM"
             )
         check_causal(name, model)
-        known = {FULL, SLIDING, *STATES, *HYBRIDS}
+        known = {FULL, SLIDING, *STATES, *HYBRIDS, *NOTHING}
         others = layer_types(model.config.get_text_config()) - known
         if others:
             raise ValueError(
                 f"{name} has layers of type {', '.join(sorted(others))}; watch a model whose "
                 "layers attend to all tokens or a sliding window, or keep states, as only those "
                 "are followed"
+            )
+        limits = (getattr(each, "time_step_limit", UNLIMITED) for each in find_mixers(model))
+        if any(tuple(limit) != UNLIMITED for limit in limits):
+            raise ValueError(
+                f"{name} clamps time steps where it reads several tokens and not where it reads "
+                "one, so its text depends on how it is read; set time_step_limit of its layers to "
+                "(0.0, float('inf'))"
             )
     if target is draft:
         raise ValueError(

@@ -25,7 +25,7 @@ from transformers import PreTrainedModel
 from specviz.checks.watch.masks import visible
 from specviz.checks.watch.mixers import KINDS, RowStates, keeps_states, read_mixers
 from specviz.checks.watch.prints import kv_print
-from specviz.engine.models.compat import FULL, SLIDING, read_setting
+from specviz.engine.models.compat import FULL, NOTHING, SLIDING, read_setting
 from specviz.engine.models.settings import ignored_in_call
 
 TOP = 8  # candidates of a forward that are kept
@@ -126,7 +126,9 @@ class Capture:
         self._next_cache = count(1)
         self._layers = attention_layers(model)
         self._windowed = windowed_layers(model)
-        self._depth = model.config.get_text_config().num_hidden_layers
+        config = model.config.get_text_config()
+        types = read_setting(config, "layer_types") or [FULL] * config.num_hidden_layers
+        self._depth = sum(kind not in NOTHING for kind in types)
 
     def open(self, before: Callable[[], None]) -> None:
         """Add the hooks.

@@ -32,7 +32,7 @@ _ASKS = re.compile(r"\.(get|update)_(conv|recurrent)_state\(|\.get_linear_cache\
 # What it assigns if it keeps a state itself.
 _HOLDS = re.compile(r"\bself\.(\w*_states?) = ")
 # Some classes clamp time steps where they read several tokens, and not where they read one.
-_UNLIMITED = (0.0, inf)
+UNLIMITED = (0.0, inf)
 RECURRENCE = ("recurrent_states", 0)
 # What each mixer has asked a cache for. It asks every cache for the same, and a new cache that goes
 # on from snapshots has to know before it asks.
@@ -324,7 +324,7 @@ def stepping(mixers: Mapping[nn.Module, int], cache: Any) -> Iterator[None]:
 def without_limits(mixers: Iterable[nn.Module]) -> AbstractContextManager[None]:
     """Let the mixers read a prompt by the rule that they read single tokens by."""
     name = "time_step_limit"
-    return having(name, {mixer: _UNLIMITED for mixer in mixers if hasattr(mixer, name)})
+    return having(name, {mixer: UNLIMITED for mixer in mixers if hasattr(mixer, name)})
 
 
 def _stepped(mixer: nn.Module, cache: Any, number: int) -> Callable[..., Any]:

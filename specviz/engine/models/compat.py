@@ -31,7 +31,7 @@ INDEXED = "indexed_attention"  # layers that select tokens by keys of their own
 ASKS_OFFSET = ".get_query_offset("
 ASKS_POSITIONS = ".indexer_position_ids"
 MASKS_COLUMNS = "self.bias[:, :, key_length - query_length : key_length, :key_length]"
-_NOTHING = {"mlp", "moe"}
+NOTHING = {"mlp", "moe"}
 
 
 def check_model(role: str, model: PreTrainedModel) -> None:
@@ -142,7 +142,7 @@ def _check_attention(name: str, model: PreTrainedModel) -> None:
             f"{name} has alibi=True, which counts columns where each row of a batch needs its own "
             "position_ids; choose a model with rotary or learned positions"
         )
-    others = layer_types(config) - {FULL, INDEXED, *WIDTHS, *STATES, *HYBRIDS, *_NOTHING}
+    others = layer_types(config) - {FULL, INDEXED, *WIDTHS, *STATES, *HYBRIDS, *NOTHING}
     if masks_columns(model):  # the rule says more than the name
         others -= set(read_setting(config, "attention_layers") or [])
     if others:
