@@ -14,7 +14,7 @@ from scipy import stats
 
 import specviz as sv
 from checks import decoders
-from checks.decoders import crop, lookup, mystery, refill, repad, sampling, slots, static
+from checks.decoders import crop, lookup, mystery, refill, repad, replay, sampling, slots, static
 from checks.decoders.mending import mended, shown
 
 PROMPTS = (0, 1, 6, 9)  # bundled ones, of 10 to 28 tokens; 0 and 6 begin with the same two
@@ -134,8 +134,8 @@ def first_token_p_value(decoder: ModuleType, rows: int = 200, temperature: float
 
 
 def test_a_source_is_shown_whole_and_says_nothing_of_its_fault() -> None:
-    others = {"common", "mending"}  # `slots` belongs to 19_capstone
-    course = (*BROKEN, lookup, sampling, slots)
+    others = {"common", "mending"}  # `slots` belongs to 19_capstone, `replay` to 20_state
+    course = (*BROKEN, lookup, sampling, slots, replay)
     found = {module.name for module in pkgutil.iter_modules(decoders.__path__)}
     assert found == {name(decoder) for decoder in course} | others
     for decoder in course:

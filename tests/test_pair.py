@@ -501,6 +501,20 @@ def test_the_embedded_pair_needs_no_network(monkeypatch):
     assert len(attempts) == 1
 
 
+def test_the_hybrid_pair_has_states_and_windows_and_writes_the_same_in_a_batch():
+    pair = sv.load_pair("hybrid", device="cpu")
+    assert set(pair.target.config.layer_types) == {"linear_attention", "full_attention"}
+    assert set(pair.draft.config.layer_types) == {"sliding_attention", "full_attention"}
+    options = {"max_new_tokens": 24, "progress": False}
+    alone = sv.generate(
+        pair, sv.load_prompts(limit=6), strategy="autoregressive", batch_size=1, **options
+    )
+    ragged = sv.generate(pair, sv.load_prompts(limit=6), strategy="exspec", batch_size=4, **options)
+    assert ragged.tokens == alone.tokens
+    assert ragged.summary["mean_acceptance_length"].item() > 2.5
+    check_refusal(lambda: sv.load_pair("hybird"), "draft=None with 'hybird'", "target='hybrid'")
+
+
 def test_the_embedded_weights_are_small_and_in_safetensors_alone():
     files = [
         path
@@ -509,8 +523,9 @@ def test_the_embedded_weights_are_small_and_in_safetensors_alone():
     ]
     assert {path.suffix for path in files} <= {".safetensors", ".json", ".jsonl", ".md"}
     weights = [path.stat().st_size for path in files if path.suffix == ".safetensors"]
-    assert len(weights) == 2 + 3  # the pair and its heads
-    assert sum(weights) <= 28e6
+    assert len(weights) == 2 + 3 + 2  # the pair and its heads, and the hybrid pair
+    assert sum(weights) <= 36e6
+    assert sum(path.stat().st_size for path in files if "hybrid" in path.parts) <= 8e6
 
 
 def test_the_embedded_pairs_special_tokens_are_three(embedded):

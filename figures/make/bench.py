@@ -47,6 +47,21 @@ TABLES: dict[str, dict[str, Any]] = {
         "limit": 64,
         "turns": 60,
     },
+    "bench-hybrid": {
+        "grid": Grid(
+            (
+                "autoregressive", "hf_generate", "rollback", "masking", "eqspec", "exspec",
+                "inplace",
+            ),
+            num_draft_tokens=(4,),
+            max_new_tokens=(64,),
+            dtypes=("float32",),
+            repetitions=2,
+        ),
+        "source": StoredPair("hybrid"),
+        "limit": 16,
+        "turns": 6,
+    },
     "compiled": {
         "grid": Grid(
             (

@@ -1,8 +1,8 @@
-"""Train the embedded pair, from the standard library's sources, and measure it.
+"""Train the pairs that come with specviz, from the standard library's sources, and measure them.
 
-`python figures/make/pair.py --train FOLDER` trains in that folder for half a day, goes on where it
-was interrupted, and writes FOLDER/weights; those that come with specviz were made so. Without
-`--train` the figures of the embedded pair are measured.
+`python figures/make/pair.py --train FOLDER` trains the embedded pair in that folder for half a day,
+goes on where it was interrupted, and writes FOLDER/weights. With `--hybrid` it is the hybrid pair,
+in two hours on one core. Without `--train` the figures of both pairs are measured.
 """
 
 import json
@@ -38,7 +38,16 @@ from measure import Measured, command, measured_on
 from tables import markdown
 from torch import nn
 from tqdm import tqdm
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+from transformers.models.qwen3_5 import Qwen3_5TextConfig
 
 import specviz as sv
 from specviz import metrics
@@ -46,6 +55,14 @@ from specviz.util.files import make_folder, write, write_folder
 from specviz.zoo.training import TrainingJob, train_on
 
 POSITIONS = 1024
+SPECIAL = {  # what the models of a pair have in common
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": POSITIONS,
+    "tie_word_embeddings": True,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 WINDOW = 512  # targets of a window in which bits per byte are measured
 BOS_ID = 1
 Loss = Callable[[torch.Tensor], torch.Tensor]
@@ -107,17 +124,12 @@ def build_model(
     """Return a Llama model with tied embeddings, random weights and the embedded vocabulary."""
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=VOCABULARY,
+        **SPECIAL,
         hidden_size=hidden_size,
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
         intermediate_size=mlp,
-        max_position_embeddings=POSITIONS,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
     )
     return LlamaForCausalLM(config)
 
@@ -139,28 +151,109 @@ def build_draft() -> LlamaForCausalLM:
     return build_model(layers=2, hidden_size=256, heads=4, kv_heads=2, mlp=704, seed=1)
 
 
-def train_pair(
-    out: Path,
-    files: Sequence[SourceFile],
-    steps: tuple[int, int] = (3400, 2400),
-    documents: int = 6144,
-    device: str = "cpu",
-) -> Path:
-    """Train the pair in `out`, or go on training it. Return the folder of target, draft and card.
+def build_hybrid_target() -> PreTrainedModel:
+    """Return an untrained target: six gated delta nets, and two layers that keep K/V."""
+    config = Qwen3_5TextConfig(
+        **SPECIAL,
+        hidden_size=160,
+        num_hidden_layers=8,
+        intermediate_size=256,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=40,
+        partial_rotary_factor=1.0,
+        linear_num_key_heads=4,
+        linear_num_value_heads=4,
+        linear_key_head_dim=32,
+        linear_value_head_dim=40,
+    )
+    return from_config(config, seed=0)
 
-    Checkpoints and texts lie in `out/checkpoints`.
 
-    Args:
+def build_hybrid_draft() -> PreTrainedModel:
+    """Return an untrained draft: two layers that attend to 16 tokens, and one that does to all."""
+    config = Gemma3TextConfig(
+        **SPECIAL,
+        hidden_size=128,
+        num_hidden_layers=3,
+        intermediate_size=352,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        query_pre_attn_scalar=32,
+        sliding_window=16,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+    )
+    return from_config(config, seed=1)
+
+
+def from_config(config: PreTrainedConfig, seed: int) -> PreTrainedModel:
+    torch.manual_seed(seed)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    return model
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a pair is trained.
+
+    Attributes:
+        name: of the pair.
+        about: what its card says first.
+        target, draft: return the untrained models.
         steps: of target and draft.
         documents: that the target writes for the draft.
+        tokenizer: a folder with the one to take; None to train one.
+        kind: what the command line adds.
+    """
+
+    name: str
+    about: str
+    target: Callable[[], PreTrainedModel]
+    draft: Callable[[], PreTrainedModel]
+    steps: tuple[int, int]
+    documents: int
+    tokenizer: Path | None = None
+    kind: str = ""
+
+
+WEIGHTS = Path(sv.__file__).parent / "zoo" / "weights"
+EMBEDDED = Recipe(
+    "embedded",
+    "a deep and narrow target of Llama's kind, and a two-layer draft distilled from it",
+    build_target,
+    build_draft,
+    (3400, 2400),
+    6144,
+)
+HYBRID = Recipe(
+    "hybrid",
+    "a target of Qwen3.5's kind, whose layers keep states (gated delta nets) or K/V, and a draft "
+    "of Gemma 3's kind, whose layers attend to the last 16 tokens or to all",
+    build_hybrid_target,
+    build_hybrid_draft,
+    (1900, 2000),
+    2048,
+    WEIGHTS / "target",
+    " --hybrid",
+)
+
+
+def train_pair(
+    out: Path, files: Sequence[SourceFile], recipe: Recipe = EMBEDDED, device: str = "cpu"
+) -> Path:
+    """Train a pair in `out`, or go on training it. Return the folder of target, draft and card.
+
+    Checkpoints and texts lie in `out/checkpoints`.
     """
     work = make_folder(out / "checkpoints")
     begun = time.monotonic()
     learned = [file for file in files if not file.held_out]
-    if not (work / "tokenizer").exists():
+    known = recipe.tokenizer or work / "tokenizer"
+    if not known.exists():
         trained = train_tokenizer(file.text for file in learned)
-        write_folder(work / "tokenizer", trained.save_pretrained)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(work / "tokenizer")
+        write_folder(known, trained.save_pretrained)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(known)
     encoded = [(file.is_test, encode_blocks(tokenizer, file)) for file in learned]
     library = [tokens for is_test, tokens in encoded if not is_test]
     tests = [tokens for is_test, tokens in encoded if is_test]
@@ -172,13 +265,13 @@ def train_pair(
         job = TrainingJob(name, work, steps, torch.device(device))
         return train_on(job, model, loss, partial(stage_batches, windows, steps))
 
-    target = build_target().to(device)
-    history = {"target": train("target", target, steps[0], partial(next_token_loss, target))}
+    target = recipe.target().to(device)
+    history = {"target": train("target", target, recipe.steps[0], partial(next_token_loss, target))}
     target.eval().requires_grad_(False)
 
-    draft = build_draft().to(device)
+    draft = recipe.draft().to(device)
     blocks = [block for tokens in library for block in split_documents(tokens, BOS_ID)]
-    written = continuations(sv.Pair(target, draft, tokenizer), blocks, documents, work)
+    written = continuations(sv.Pair(target, draft, tokenizer), blocks, recipe.documents, work)
     # Training shuffles files. In joined ones a window rarely ends in an unrelated document.
     library += [np.concatenate(written[i : i + JOINED]) for i in range(0, len(written), JOINED)]
     draft.train()
@@ -186,12 +279,12 @@ def train_pair(
     def loss(tokens: torch.Tensor) -> torch.Tensor:
         return distillation_loss(draft, target, tokens[:, :-1])
 
-    history["draft"] = train("draft", draft, steps[1], loss)
+    history["draft"] = train("draft", draft, recipe.steps[1], loss)
 
     weights = make_folder(out / "weights")
     for name, model in (("target", target), ("draft", draft)):
 
-        def fill(folder: Path, model: LlamaForCausalLM = model) -> None:
+        def fill(folder: Path, model: PreTrainedModel = model) -> None:
             # float16 halves the size, and is finer than bfloat16 for weights of this range.
             model.to(torch.float16).save_pretrained(folder)
             tokenizer.save_pretrained(folder)
@@ -202,10 +295,16 @@ def train_pair(
     write(weights / "prompts.jsonl", lines.encode())
     pair = sv.load_pair(weights / "target", weights / "draft", device="cpu", dtype="float32")
     figures = measure_pair(pair, [prompt["text"] for prompt in prompts], files)
-    command = f"python figures/make/pair.py --train FOLDER, {steps} steps, {documents} documents"
-    hours = (time.monotonic() - begun) / 3600
-    text = card(pair, history, figures, circumstances(command, device) | {"hours": hours})
-    write(weights / "README.md", text.encode())
+    command = (
+        f"python figures/make/pair.py --train FOLDER{recipe.kind}, {recipe.steps} steps, "
+        f"{recipe.documents} documents"
+    )
+    facts = circumstances(command, device) | {
+        "name": recipe.name,
+        "about": recipe.about,
+        "hours": (time.monotonic() - begun) / 3600,
+    }
+    write(weights / "README.md", card(pair, history, figures, facts).encode())
     return weights
 
 
@@ -256,9 +355,11 @@ def measure_pair(
     return pd.DataFrame({"figure": list(figures), "value": list(figures.values())})
 
 
-def measure_embedded(limit: int | None = None, of_files: int | None = None) -> Measured:
-    """Measure the embedded pair."""
-    pair = sv.load_pair(device="cpu", dtype="float32")
+def measure_shipped(
+    name: str | None, limit: int | None = None, of_files: int | None = None
+) -> Measured:
+    """Measure a pair that comes with specviz."""
+    pair = sv.load_pair(name, device="cpu", dtype="float32")
     prompts = sv.load_prompts(limit=limit)
     files = read_corpus()
     if of_files is not None:
@@ -306,11 +407,11 @@ def card(
     return CARD.format(sizes=markdown(pd.DataFrame(rows)), figures=markdown(values), **facts)
 
 
-CARD = """# The embedded pair
+CARD = """# The {name} pair
 
-Two small Llama models that write Python: a deep and narrow target, and a two-layer draft distilled
-from it. specviz itself trained them, so everything in this repository runs without a network. They
-are made to be decoded, measured and studied. They are not useful programmers.
+Two small models that write Python: {about}. specviz itself trained them, so everything in this
+repository runs without a network. They are made to be decoded, measured and studied. They are not
+useful programmers.
 
 {sizes}
 The losses are in nats a token: cross-entropy of the target, KL from the target of the draft.
@@ -331,6 +432,8 @@ Measured on the stored weights, CPU, float32 (`figures/make/pair.py`):
 
 if __name__ == "__main__":
     if "--train" in sys.argv:
-        train_pair(Path(sys.argv[sys.argv.index("--train") + 1]), read_corpus())
+        folder = Path(sys.argv[sys.argv.index("--train") + 1])
+        train_pair(folder, read_corpus(), HYBRID if "--hybrid" in sys.argv else EMBEDDED)
     else:
-        command(measure_embedded, {"pair": {}}, {"limit": 2, "of_files": 2})
+        pairs = {"pair": {"name": None}, "pair-hybrid": {"name": "hybrid"}}
+        command(measure_shipped, pairs, {"limit": 2, "of_files": 2})

@@ -25,7 +25,8 @@ class NamedPair:
     """A target and a draft by name.
 
     Attributes:
-        target: hub id or folder of the target (the embedded pair).
+        target: hub id or folder of the target (the embedded pair; "hybrid" alone is the other pair
+            that comes with specviz).
         draft: hub id or folder of the draft.
         device: cpu, cuda, cuda:1 ... (CUDA where there is one).
         device_map: spread a large target over several GPUs, without --device: auto, balanced,
@@ -106,7 +107,7 @@ NOWHERE = NamedRoofline()
 
 def check_both(target: str | None, draft: str | None) -> None:
     """Raise ValueError if only one model is named."""
-    if target is not None and draft is None:
+    if target not in (None, "hybrid") and draft is None:
         raise ValueError(f"--target {shown_path(target)} needs a draft; give --draft too")
     if draft is not None and target is None:
         raise ValueError(f"--draft {shown_path(draft)} needs a target; give --target too")

@@ -40,6 +40,7 @@ DTYPES = {
 }
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 DeviceMap = str | Mapping[str, int | str]
+HYBRID = "hybrid"  # the name of a pair that ships with specviz, and its folder
 
 
 @dataclass(frozen=True, repr=False)
@@ -150,11 +151,12 @@ def load_pair(
     Weights are read from safetensors alone, and no code that comes with a model is run.
 
     Args:
-        target, draft: hub ids or local folders of two causal LMs; both None for the pair that ships
-            with specviz, which needs no network.
+        target, draft: hub ids or local folders of two causal LMs. Two pairs ship with specviz and
+            need no network: both None for the embedded pair, of Llama's kind; target="hybrid" alone
+            for a target whose layers keep states and a draft whose layers have windows.
         device: "cpu", "cuda", "cuda:1", "mps"; None for CUDA where available, else the CPU.
-        dtype: "float32", "bfloat16", "float16" or "float64"; None for float32 (embedded pair) or
-            the checkpoints' own.
+        dtype: "float32", "bfloat16", "float16" or "float64"; None for float32 (pairs that ship with
+            specviz) or the checkpoints' own.
         device_map: instead of `device`, for a target that needs several GPUs: "auto", "balanced",
             "balanced_low_0", "sequential", or a dict from the target's modules to devices. The
             whole draft goes to the device of the target's inputs. Needs accelerate (pip install
@@ -166,25 +168,29 @@ def load_pair(
         FileNotFoundError: a folder does not exist, or holds no model.
         ImportError: `device_map` without accelerate.
     """
-    if (target is None) != (draft is None):
+    is_hybrid = draft is None and isinstance(target, str) and target == HYBRID
+    if (target is None) != (draft is None) and not is_hybrid:
         missing, given = ("draft", target) if draft is None else ("target", draft)
         raise ValueError(
             f"{missing}=None with {short(given)} for the other; "
-            f"give a {missing} too, or neither for the embedded pair"
+            f"give a {missing} too, neither for the embedded pair, or target='hybrid' alone"
         )
     found_device = None
     if device_map is None:
         found_device = find_device(device)
     else:
         _check_device_map(device_map, device)
-    found_dtype: torch.dtype | str = torch.float32 if target is None else "auto"
+    found_dtype: torch.dtype | str = torch.float32 if draft is None else "auto"
     if dtype is not None:
         found_dtype = DTYPES[require_choice("dtype", dtype, DTYPES)]
     if target is None or draft is None:
         folder = Path(str(resources.files("specviz") / "zoo" / "weights"))
+        folder = folder / HYBRID if is_hybrid else folder
         with _no_progress_bars():
             paths = folder / "target", folder / "draft"
             pair = _load(*paths, found_dtype, found_device, device_map)
+        if is_hybrid:
+            return pair
         return replace(pair, heads=FolderOfHeads(folder / "heads", pair.target))
     return _load(target, draft, found_dtype, found_device, device_map)
 
