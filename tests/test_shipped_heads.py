@@ -22,7 +22,7 @@ def test_the_pair_brings_its_heads(embedded):
 
 def test_all_weights_together_stay_small():
     size = sum(path.stat().st_size for path in WEIGHTS.rglob("*.safetensors"))
-    assert size <= 28e6
+    assert size <= 36e6
 
 
 RUN = {"max_new_tokens": 48, "progress": False}

@@ -89,6 +89,44 @@ class States:
         )
         return Difference("state", cause, part.number, part.index)
 
+    def source(self, part: Part, text: Sequence[int]) -> tuple[int, int] | None:
+        """Return the token whose states a part goes on from, as request and index.
+
+        Index -1 stands for none. The result is None where it is not known, or where it is not the
+        same for all kinds.
+        """
+        found = {self._source_of(part, kind, text) for kind in KINDS if self._left[kind]}
+        return found.pop() if len(found) == 1 else None
+
+    def _source_of(self, part: Part, kind: str, text: Sequence[int]) -> tuple[int, int] | None:
+        mark = _print(part, "before", kind)
+        if not mark:
+            return None if mark is None else (part.request, -1)
+        found = self._read_by(part, kind, mark, text)
+        return None if found is None or found[1] < 0 else found[1:]
+
+    def _read_by(
+        self, part: Part, kind: str, mark: int, text: Sequence[int]
+    ) -> tuple[Part | None, int, int] | None:
+        """Return what read the token whose states these are, its request and its index."""
+        earlier = [each for each in self._left[kind].get(mark, ()) if each.number < part.number]
+        own = [each for each in earlier if each.request == part.request]
+        for each in reversed(own or earlier):
+            return each, each.request, each.index + len(each.columns) - 1
+        if self._model is None:
+            return None
+        # What was read before the last token of a forward was not left by any.
+        read = (each for each in reversed(self._parts) if each.number < part.number)
+        for each in islice((each for each in read if each.request == part.request), 2):
+            at = self._nearest(part, kind, [*text[: each.index], *each.tokens])
+            if at is not None:
+                return each, part.request, at
+        for number, request in enumerate(self._requests):
+            at = self._nearest(part, kind, request.tokens)
+            if at is not None:
+                return None, number, at
+        return None
+
     def _reads(self, part: Part, columns: range) -> bool:
         """Return whether layers with states read all of these columns of a row."""
         read = part.seen.forward.read
@@ -127,28 +165,15 @@ class States:
         """Say what states are."""
         if not mark:
             return "none"
-        earlier = [each for each in self._left[kind].get(mark, ()) if each.number < part.number]
-        own = [each for each in earlier if each.request == part.request]
-        for each in reversed(own or earlier):
-            last = each.index + len(each.columns) - 1
-            if each.request < 0:
-                return f"those that forward {each.number} left in row {each.row}"
-            if each.request != part.request:
-                return f"those of request {each.request} after its token {last}"
-            return _after(each, last, text)
-        if self._model is None:
+        found = self._read_by(part, kind, mark, text)
+        if found is None:
             return "states that no forward left"
-        # What was read before a token of a forward was not left by any.
-        read = (each for each in reversed(self._parts) if each.number < part.number)
-        for each in islice((each for each in read if each.request == part.request), 2):
-            at = self._nearest(part, kind, [*text[: each.index], *each.tokens])
-            if at is not None:
-                return _after(each, at, text)
-        for number, request in enumerate(self._requests):
-            at = self._nearest(part, kind, request.tokens)
-            if at is not None:
-                return f"those of request {number} after its token {at}"
-        return "states that no forward left"
+        source, request, index = found
+        if source is not None and source.request < 0:
+            return f"those that forward {source.number} left in row {source.row}"
+        if source is None or request != part.request:
+            return f"those of request {request} after its token {index}"
+        return _after(source, index, text)
 
 
 def _after(part: Part, last: int, text: Sequence[int]) -> str:

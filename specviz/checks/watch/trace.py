@@ -28,6 +28,7 @@ def to_trace(
     requests: Sequence[WatchedRequest],
     parts: Mapping[str, Sequence[Part]],
     settings: Mapping[str, Any],
+    states: Mapping[str, Mapping[Place, tuple[int, int]]],
 ) -> Trace:
     """Return a record of what was followed.
 
@@ -35,6 +36,8 @@ def to_trace(
         requests: what became of each prompt.
         parts: the rows of all forwards, by model.
         settings: arguments of `TraceWriter`, but for the prompts.
+        states: by model, forward and row, the token whose states the row went on from, as request
+            and index. A model is left out if it has no states, or they are not known.
     """
     for number, request in enumerate(requests):
         if all(part.index > 0 for part in request.parts):
@@ -46,7 +49,7 @@ def to_trace(
     for part in sorted([*parts["target"], *parts["draft"]], key=lambda part: part.number):
         by_forward.setdefault(part.number, []).append(part)
     builder = _Builder(
-        requests, by_forward, 1 + max(part.row for part in parts["target"]), settings
+        requests, by_forward, 1 + max(part.row for part in parts["target"]), settings, states
     )
     for group in by_forward.values():
         builder.add(group)
@@ -62,8 +65,10 @@ class _Builder:
         by_forward: Mapping[int, Sequence[Part]],
         batch: int,
         settings: Mapping[str, Any],
+        states: Mapping[str, Mapping[Place, tuple[int, int]]],
     ) -> None:
         self._requests = requests
+        self._states = states
         self._batch = batch
         self._verified = {each.part.place: each for request in requests for each in request.rounds}
         self._widest = max(len(verified.drafts) for verified in self._verified.values())
@@ -246,6 +251,13 @@ class _Builder:
             "visible": seen.seen[own],
             "phase": phase,
         }
+        if model in self._states:
+            given["states"] = [
+                (part.request, part.index + places[0] - 1)
+                if places[0]  # what its own forward read before
+                else self._states[model][part.place]
+                for part, places in chosen
+            ]
         self._waiting.append((phase, self.writer.forward, given))
 
 

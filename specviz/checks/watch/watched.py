@@ -4,7 +4,7 @@ Contract: hooks on two models for the time of a `with` block, and a report on wh
 is assumed of the decoder but that it calls the models. Not known here: how it works.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -45,7 +45,7 @@ from specviz.checks.watch.masks import AttentionReader
 from specviz.checks.watch.mixers import keeps_states
 from specviz.checks.watch.notes import notes_on
 from specviz.checks.watch.report import WatchReport
-from specviz.checks.watch.requests import WatchedRequest
+from specviz.checks.watch.requests import Part, WatchedRequest
 from specviz.checks.watch.states import States
 from specviz.checks.watch.texts import out_of_order, without_prompts
 from specviz.checks.watch.trace import to_trace
@@ -332,18 +332,46 @@ class Watched:
             },
         }
         parts = {"target": follower.parts, "draft": drafts.parts}
+        states, lacking = self._states(follower, drafts)
         try:
-            trace = to_trace(follower.requests, parts, settings)
-            lacking = [
-                f"{kind}.{name}"
-                for name, model in {"target": self.target, "draft": self.draft}.items()
-                if model is not None
-                for kind, lacks in (("states", keeps_states), ("windows", windowed_layers))
-                if lacks(model)
-            ]
+            trace = to_trace(follower.requests, parts, settings, states)
             return replace(trace, meta=trace.meta | {"unrecorded": lacking}), ""
         except ValueError as error:  # what a wrong decoder does may fit no record
             return None, str(error)
+
+    def _states(
+        self, follower: TargetFollower, drafts: DraftFollower
+    ) -> tuple[dict[str, dict[tuple[int, int], tuple[int, int]]], list[str]]:
+        """Return what rows went on from, see `to_trace`; and what a record cannot say of layers."""
+        sides: list[tuple[str, PreTrainedModel | None, list[Part], Callable[[Part], list[int]]]] = [
+            (
+                "target",
+                self.target,
+                follower.parts,
+                lambda part: follower.requests[part.request].tokens,
+            ),
+            (
+                "draft",
+                self.draft,
+                drafts.parts,
+                lambda part: drafts.ahead(part.request, part.number),
+            ),
+        ]
+        known: dict[str, dict[tuple[int, int], tuple[int, int]]] = {}
+        lacking = []
+        for name, model, parts, text_of in sides:
+            if model is not None and windowed_layers(model):
+                lacking.append(f"windows.{name}")
+            if model is None or not keeps_states(model):
+                continue
+            states = States(parts, follower.requests, model)
+            own = [part for part in parts if part.request >= 0]
+            found = {part.place: states.source(part, text_of(part)) for part in own}
+            known[name] = {place: each for place, each in found.items() if each is not None}
+            if len(known[name]) < len(found):
+                del known[name]
+                lacking.append(f"states.{name}")
+        return known, lacking
 
 
 def _judged(
