@@ -124,9 +124,8 @@ class _Rerun:
         of_model = np.flatnonzero(states["model"] == code)
         stage = states["round"][of_model].astype(np.int64) * len(PHASES) + states["phase"][of_model]
         keys = zip(stage, states["step"][of_model], states["row"][of_model], strict=True)
-        after = np.append(trace.feeds["index"], -1)[states["feed"][of_model]]
-        # By stage, step and row: the index of the token whose states a row goes on from.
-        self._after = dict(zip(keys, after.tolist(), strict=True))
+        # By stage, step and row: the entry whose token left the states that the row goes on from.
+        self._sources = dict(zip(keys, states["feed"][of_model].tolist(), strict=True))
 
     def _make_cache(self, rows: int, slots: int) -> CachedModel:
         columns = int(self._trace.meta["num_draft_tokens"])
@@ -215,12 +214,16 @@ class _Rerun:
 
     def _goes_on_from(self, first: Array) -> Tensor | None:
         """Return `Feed.after`, given the first entry of `feeds` of each row, (b,)."""
-        if not self._after:
+        if not self._sources:
             return None
         feeds = self._trace.feeds
         stage = feeds["round"][first].astype(np.int64) * len(PHASES) + feeds["phase"][first]
         keys = zip(stage, feeds["step"][first], feeds["row"][first], strict=True)
-        return self._tensor(np.array([self._after[key] for key in keys]))
+        source = np.array([self._sources.get(key, -1) for key in keys])
+        due = feeds["index"][first] - 1
+        # What is not the row's own, or lies before what is due, the cache does not have any more.
+        is_there = (source >= 0) & (feeds["request"][source] == feeds["request"][first])
+        return self._tensor(np.where(is_there, np.maximum(feeds["index"][source], due), due))
 
     def _shortened(self, entries: Array) -> Tensor | None:
         """Return `Feed.shortened` for entries (b, q) of `feeds`."""

@@ -5,10 +5,8 @@ states read the pending token and the drafts one by one, keeps the states after 
 from those after the last accepted one.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
@@ -53,11 +51,13 @@ def put(cache: DynamicCache, states: list[State]) -> None:
         layer.has_previous_state[0] = True
 
 
-@contextmanager
-def stepping(
+def let_step(
     model: PreTrainedModel, cache: DynamicCache, note: Callable[[int, int, Any], None]
-) -> Iterator[None]:
-    """Let layers with states read their tokens one by one; call `note` after each."""
+) -> Callable[[], None]:
+    """Let layers with states read their tokens one by one; call `note` after each.
+
+    Return what ends that.
+    """
     mixers = {
         getattr(layer, name): number
         for number, layer in enumerate(model.get_decoder().layers)
@@ -81,11 +81,12 @@ def stepping(
             return torch.cat(outputs, 1)
 
         mixer.forward = stepped
-    try:
-        yield
-    finally:
+
+    def end() -> None:
         for mixer in mixers:
             del mixer.forward
+
+    return end
 
 
 def is_hidden(value: Any) -> bool:
@@ -178,16 +179,25 @@ class Selecting(Slots):
     ) -> torch.Tensor:
         put(cache, [self.states[row] for row in live])
         cache.rows, cache.slots = torch.tensor(live), slots
-        empty: State = [None] * len(cache.layers)
-        self.after = [[list(empty) for _ in live] for _ in range(ids.shape[1])]
-        with stepping(model, cache, self.note):
+        end = self.begin(model, cache, ids.shape)
+        try:
             output = model(
                 input_ids=ids,
                 attention_mask=masks(seen[:, None]),
                 position_ids=positions,
                 past_key_values=cache,
             )
+        finally:
+            end()
         return output.logits.float()
+
+    def begin(
+        self, model: PreTrainedModel, cache: HybridSlots, shape: torch.Size
+    ) -> Callable[[], None]:
+        """Prepare to keep what the forward computes; return what to do after it."""
+        rows, count = shape
+        self.after = [[[None] * len(cache.layers) for _ in range(rows)] for _ in range(count)]
+        return let_step(model, cache, self.note)
 
     def note(self, j: int, number: int, cache: DynamicCache) -> None:
         """Keep the states of a layer after token j."""
@@ -325,21 +335,13 @@ class Inputs(Selecting):
     gates that hide the rejected drafts.
     """
 
-    def read(
-        self,
-        model: PreTrainedModel,
-        cache: Any,
-        live: Tokens,
-        ids: torch.Tensor,
-        positions: torch.Tensor,
-        slots: torch.Tensor,
-        seen: torch.Tensor,
-    ) -> torch.Tensor:
-        put(cache, [self.states[row] for row in live])
-        cache.rows, cache.slots, cache.whole = torch.tensor(live), slots, {}
+    def begin(
+        self, model: PreTrainedModel, cache: HybridSlots, shape: torch.Size
+    ) -> Callable[[], None]:
         self.rules: list[tuple[Any, dict[str, Any]]] = []
+        cache.whole = {}
         file = next(each for each in FILES if each.__name__ == type(model).__module__)
-        rule = file.torch_chunk_gated_delta_rule
+        rule = self.rule = file.torch_chunk_gated_delta_rule
 
         def noted(*args: Any, **named: Any) -> Any:
             # The cache copies the new states into the tensor that has the old ones.
@@ -347,25 +349,16 @@ class Inputs(Selecting):
             self.rules.append((args, dict(named)))
             return rule(*args, **named)
 
-        with mock.patch.object(file, "torch_chunk_gated_delta_rule", noted):
-            output = model(
-                input_ids=ids,
-                attention_mask=masks(seen[:, None]),
-                position_ids=positions,
-                past_key_values=cache,
-            )
-        self.rule = rule
-        self.sizes = {
-            number: layer.conv_states[0].shape[-1]
-            for number, layer in enumerate(cache.layers)
-            if hasattr(layer, "recurrent_states")
-        }
-        return output.logits.float()
+        def end() -> None:
+            file.torch_chunk_gated_delta_rule = rule
+
+        file.torch_chunk_gated_delta_rule = noted
+        return end
 
     def select(self, i: int, accepted: int) -> State:
         cache = self.target_cache
         found: State = [None] * len(cache.layers)
-        for (number, size), (args, named) in zip(self.sizes.items(), self.rules, strict=True):
+        for number, (args, named) in zip(cache.whole, self.rules, strict=True):
             own = {
                 name: value[i : i + 1] if isinstance(value, torch.Tensor) else value
                 for name, value in named.items()
@@ -373,6 +366,7 @@ class Inputs(Selecting):
             behind = torch.arange(self.K + 1) > accepted
             own |= {name: own[name].masked_fill(behind[:, None], 0) for name in ("g", "beta")}
             _, last = self.rule(*(each[i : i + 1] for each in args), **own)
+            size = cache.layers[number].conv_states[0].shape[-1]
             window = cache.whole[number][i, :, accepted + 1 : accepted + 1 + size]
             found[number] = window, last[0]
         return found

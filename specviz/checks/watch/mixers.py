@@ -103,13 +103,12 @@ def _of(state: Tensor, number: int) -> RowStates:
     flat = state.detach().flatten(1)
     # What tells layers apart: an odd factor of the print, and one for each number of the sketch.
     prints = bit_print(flat[:, None, None], seed=-1)[:, 0] * (2 * number + 1)
-    sketches = flat.double() @ _normal(flat.shape[1], _SIZE).to(flat.device)
-    return RowStates(prints.cpu(), sketches.cpu() * _normal(number, 1, _SIZE)[0])
+    sketches = flat.double() @ _random(0, flat.shape[1]).to(flat.device)
+    return RowStates(prints.cpu(), sketches.cpu() * _random(number, 1))
 
 
 @cache
-def _normal(seed: int, *shape: int) -> Tensor:
-    """Return random numbers, of `shape` or (seed, shape) if that has one entry."""
+def _random(seed: int, count: int) -> Tensor:
+    """Return random numbers (count, n), n being the size of a sketch."""
     generator = torch.Generator().manual_seed(seed)
-    sizes = shape if len(shape) > 1 else (seed, *shape)
-    return torch.randn(sizes, generator=generator, dtype=torch.float64)
+    return torch.randn(count, _SIZE, generator=generator, dtype=torch.float64)

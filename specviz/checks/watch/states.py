@@ -5,7 +5,6 @@ distance from those that the model itself has after each token of a text. Not kn
 """
 
 from collections.abc import Sequence
-from functools import cache
 from itertools import islice
 
 import torch
@@ -37,6 +36,8 @@ class States:
         self._parts = parts
         self._requests = requests
         self._model = model
+        self._numbers = [] if model is None else sorted(find_mixers(model).values())
+        self._after: dict[tuple[int, ...], dict[str, Tensor]] = {}  # by text
         self._left: dict[str, dict[int, list[Part]]] = {kind: {} for kind in KINDS}
         for part in parts:
             for kind in KINDS:
@@ -155,11 +156,26 @@ class States:
         found = part.seen.forward.before[kind]
         assert found is not None
         assert self._model is not None
-        known = _after_each(self._model, tuple(text))[kind]  # (n, size)
+        if tuple(text) not in self._after:
+            self._after[tuple(text)] = self._after_each(self._model, text)
+        known = self._after[tuple(text)][kind]  # (n, size)
         off = (known - found.sketches[part.row]).norm(dim=1)
         at = int(off.argmin())
         limit = torch.finfo(self._model.dtype).eps ** 0.5
         return at if off[at] <= limit * known[at].norm() else None
+
+    @torch.inference_mode()
+    def _after_each(self, model: PreTrainedModel, text: Sequence[int]) -> dict[str, Tensor]:
+        """Return the sketches (n, size) of the states after each token, read one by one."""
+        cached = None
+        found: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
+        for token in text:
+            ids = torch.tensor([[token]], device=model.device)
+            cached = model(input_ids=ids, past_key_values=cached, use_cache=True).past_key_values
+            states = states_of(cached.layers, self._numbers, 1)
+            for kind in KINDS:
+                found[kind].append(states[kind].sketches[0])
+        return {kind: torch.stack(each) for kind, each in found.items()}
 
     def _named(self, part: Part, kind: str, mark: int, text: Sequence[int]) -> str:
         """Say what states are."""
@@ -187,23 +203,3 @@ def _print(part: Part, when: str, kind: str) -> int | None:
     """Return the print of a row's states before or after a forward; None if it is not known."""
     states = getattr(part.seen.forward, when).get(kind)
     return None if states is None else int(states.prints[part.row])
-
-
-@cache
-def _numbers(model: PreTrainedModel) -> list[int]:
-    return sorted(find_mixers(model).values())
-
-
-@cache
-@torch.inference_mode()
-def _after_each(model: PreTrainedModel, text: tuple[int, ...]) -> dict[str, Tensor]:
-    """Return the sketches (n, size) of a model's states after each token, read one by one."""
-    cached = None
-    found: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
-    for token in text:
-        ids = torch.tensor([[token]], device=model.device)
-        cached = model(input_ids=ids, past_key_values=cached, use_cache=True).past_key_values
-        states = states_of(cached.layers, _numbers(model), 1)
-        for kind in KINDS:
-            found[kind].append(states[kind].sketches[0])
-    return {kind: torch.stack(each) for kind, each in found.items()}
