@@ -44,6 +44,11 @@ export type Move = [
   toSlot: number,
   length: number,
 ];
+/** Where the windows of a run of queries begin; due: where they should, if elsewhere. */
+export type Windows = { starts: number[]; due?: number[] };
+export type StateKind = "open" | "kept" | "dropped" | "wrong" | "due";
+/** A state, in the slot of the last token that it has read; -1 where there is none. */
+export type StateMark = [kind: StateKind, slot: number, index: number, request: number];
 export type Fault = [
   step: number,
   row: number,
@@ -105,6 +110,8 @@ export interface StageEntry {
   violations: number[];
   faults: Fault[];
   guessed?: [slot: number, stop: number, source: number][][]; // in a run with a draft head
+  windows?: (Windows | null)[]; // of `feeds`, where layers have a window
+  states?: StateMark[][][]; // by model and row, where layers keep states
 }
 
 /** What a row gained in a round; signs: the sum of the bits of what happened. */
@@ -156,6 +163,8 @@ export interface Gaps {
   unchecked: string[];
 }
 
+export type ByModel<T> = Partial<Record<"target" | "draft", T>>;
+
 export interface FilmJson {
   kinds: string[];
   phases: string[];
@@ -174,6 +183,9 @@ export interface FilmJson {
     decisions: string[];
     sampling: Sampling | null;
     kv_bytes_per_slot: { target: number; draft: number };
+    layers?: ByModel<Record<string, number>>;
+    windows?: ByModel<Record<string, number>>;
+    bytes_per_state?: ByModel<number>;
     lane?: number; // of a run in two lanes
   };
   begins?: number[][]; // of a lane: ms of each phase, on the clock of both
@@ -244,6 +256,7 @@ export interface RowLanes {
   positions: Band | null;
   target: Band;
   draft: Band;
+  states: Band | null;
   arrows: Band | null;
   notes: Band | null;
 }
@@ -361,7 +374,7 @@ export interface TreePlace {
   own: boolean;
 }
 
-export type Sight = "seen" | "own" | "blank" | "hidden" | "leak" | "hole";
+export type Sight = "seen" | "own" | "beyond" | "blank" | "hidden" | "leak" | "hole";
 export type Segment = [start: number, stop: number, sight: Sight];
 
 /** node: 1 + the number of a draft of a tree; text: of what was read, which may be no token. */
@@ -378,6 +391,15 @@ export interface Query {
   segments: Segment[];
 }
 
+/** Layers with a window: how many tokens it has, which of the layers have it, wrong slots. */
+export interface Windowed {
+  width: number;
+  layers: string;
+  chunks: boolean;
+  leaks: Range[];
+  holes: Range[];
+}
+
 export interface MaskCells {
   kind: number;
   step: number;
@@ -390,6 +412,7 @@ export interface MaskCells {
   holes: Range[];
   drifts: number;
   lost: number;
+  window: Windowed | null;
   now(slot: number): number;
   holds(slot: number): Cell | null;
 }

@@ -2,8 +2,9 @@
 // (specviz/checks/attention.py); here that is laid over what the slots hold. Knows no pixels.
 
 import { driftsAway } from "./positions.js";
+import { layerWords } from "./states.js";
 
-/** @import { Fault, FeedRun, Film, LaneRun, MaskCells, Move, Query, Range, RowEntry, Segment, Sight, StageEntry } from "../types.d.ts" */
+/** @import { Fault, FeedRun, Film, LaneRun, MaskCells, Move, Query, Range, RowEntry, Segment, Sight, StageEntry, Windowed, Windows } from "../types.d.ts" */
 
 /**
  * A block of slots that one run of a lane covers, cut where the mask or its holes begin or end.
@@ -46,7 +47,10 @@ export function maskCells(film, step, row) {
   const ends = feeds.map((run) => run[8] + run[4] - 1);
   const slots = Math.max(kind === 2 ? film.scene(step).slots : 0, ...ends);
   const faults = stage.faults.filter((fault) => fault[1] === source.row);
-  const queries = fed.flatMap((run) => queriesOf(film, entry, run, lane, slots, faults));
+  const queries = fed.flatMap((run) => {
+    const windows = stage.windows?.[stage.feeds.indexOf(run)] ?? null;
+    return queriesOf(film, entry, run, lane, slots, faults, windows);
+  });
   const drifting = queries.filter((query) => film.checked && driftsAway(query));
   return {
     kind,
@@ -60,6 +64,7 @@ export function maskCells(film, step, row) {
     holes: joinedRanges(faults.flatMap((fault) => fault[5])),
     drifts: drifting.length,
     lost: Math.max(0, ...faults.map((fault) => fault[6])),
+    window: windowed(film, at, fed),
     now: (slot) => movesSince(film, step, row, source.moves).reduce(movedSlot, slot),
     holds: (slot) => {
       const run = lane.find((each) => slot >= each[0] && slot < each[1]);
@@ -140,9 +145,10 @@ function movedSlot(slot, [, , , from, , to, length]) {
  * @param {LaneRun[]} lane
  * @param {number} slots
  * @param {Fault[]} faults
+ * @param {Windows | null} windows
  * @returns {Query[]}
  */
-function queriesOf(film, entry, run, lane, slots, faults) {
+function queriesOf(film, entry, run, lane, slots, faults, windows) {
   const [, forward, , slot, count, index, position, , until, , first = 0] = run;
   const pieces = piecesOf(film, run, lane, slots);
   return Array.from({ length: count }, (_, n) => {
@@ -156,7 +162,7 @@ function queriesOf(film, entry, run, lane, slots, faults) {
     });
     const name = queryName(entry, node, at);
     const token = ahead >= 0 ? (entry.drafts[ahead] ?? -1) : (film.token(entry.request, at) ?? -1);
-    const segments = segmentsOf(film, pieces, entry.length, until + n, fault);
+    const segments = segmentsOf(film, pieces, entry.length, until + n, fault, windowOf(windows, n));
     // The record gives a mask entry some id, since each entry has one.
     const text = isMask(film, run, ahead) ? "mask" : film.text(token);
     const place = {
@@ -225,12 +231,13 @@ function piecesOf(film, [, , , , , , , see, , holes], lane, slots) {
  * @param {number} length
  * @param {number} until
  * @param {Fault | undefined} fault
+ * @param {Range} window where it begins, and where it should
  * @returns {Segment[]}
  */
-function segmentsOf(film, pieces, length, until, fault) {
+function segmentsOf(film, pieces, length, until, fault, window) {
   const leaks = fault?.[4] ?? [];
   const holes = fault?.[5] ?? [];
-  const cuts = [until, ...leaks.flat(), ...holes.flat()];
+  const cuts = [until, ...window, ...leaks.flat(), ...holes.flat()];
   /** @type {Segment[]} */
   const segments = [];
   for (const piece of pieces) {
@@ -239,7 +246,8 @@ function segmentsOf(film, pieces, length, until, fault) {
     const edges = sortedEdges([piece.start, ...inside, piece.stop], piece.stop);
     for (let n = 0; n + 1 < edges.length; n++) {
       const start = edges[n];
-      const sight = sightOf(film, piece, start, until, firstDraft, leaks, holes);
+      const whole = sightOf(film, piece, start, until, firstDraft, leaks, holes);
+      const sight = whole === "seen" || whole === "own" ? narrowed(whole, start, window) : whole;
       const last = segments.at(-1);
       if (last?.[2] === sight) last[1] = edges[n + 1];
       else segments.push([start, edges[n + 1], sight]);
@@ -264,6 +272,57 @@ function sightOf(film, piece, slot, until, firstDraft, leaks, holes) {
   const reached = slot < until;
   if (piece.open && reached) return piece.index >= 0 && slot >= firstDraft ? "own" : "seen";
   return film.checked && piece.stale && reached ? "hidden" : "blank";
+}
+
+/**
+ * Where the window of a query begins, and where it should: at slot 0 where there is none.
+ * @param {Windows | null} windows
+ * @param {number} n
+ * @returns {Range}
+ */
+function windowOf(windows, n) {
+  const start = windows?.starts[n] ?? 0;
+  return [start, windows?.due?.[n] ?? start];
+}
+
+/**
+ * What a slot that a query sees is in layers with a window.
+ * @param {Sight} whole
+ * @param {number} slot
+ * @param {Range} window
+ * @returns {Sight}
+ */
+function narrowed(whole, slot, [start, due]) {
+  if (slot < start) return slot < due ? "beyond" : "hole";
+  return slot < due ? "leak" : whole;
+}
+
+/**
+ * The layers with a window of the model that these runs were read by, and what is wrong there.
+ * @param {Film} film
+ * @param {number} step
+ * @param {FeedRun[]} fed
+ * @returns {Windowed | null}
+ */
+function windowed(film, step, fed) {
+  const { meta } = film.json;
+  const model = fed[0][0] ? "draft" : "target";
+  const { windows, feeds } = film.stage(step);
+  const own = fed.flatMap((run) => windows?.[feeds.indexOf(run)] ?? []);
+  const [type, width] = Object.entries(meta.windows?.[model] ?? {})[0] ?? [];
+  if (!own.length || type === undefined || width === undefined) return null;
+  /** @type {Range[]} */
+  const leaks = [];
+  /** @type {Range[]} */
+  const holes = [];
+  for (const { starts, due } of own)
+    due?.forEach((right, n) => {
+      if (starts[n] < right) leaks.push([starts[n], right]);
+      if (starts[n] > right) holes.push([right, starts[n]]);
+    });
+  const layers = layerWords(meta.layers?.[model], (each) => each === type);
+  const chunks = type === "chunked_attention";
+  return { width, layers, chunks, leaks: joinedRanges(leaks), holes: joinedRanges(holes) };
 }
 
 /**

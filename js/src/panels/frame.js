@@ -117,6 +117,7 @@ export class FramePainter {
     const drafter = this.at.film.json.head ? "head" : "draft";
     const names = keepsNothing(this.at.film) ? "target K/V" : `target, ${drafter} K/V`;
     pen.text(names, GUTTER - 4, lane.target.y + lane.target.h, look);
+    if (lane.states) pen.text("states", GUTTER - 4, lane.states.y + lane.states.h / 2, look);
   }
 
   /**

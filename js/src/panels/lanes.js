@@ -13,6 +13,7 @@ import {
   SIGNS,
 } from "./lanelooks.js";
 import { drawPosition } from "./positionpaint.js";
+import { drawStates } from "./statelane.js";
 
 /** @import { Band, Cell, FeedRun, LaneName, LaneRun, Pen, RowLanes } from "../types.d.ts" */
 /** @import { StageLayout } from "./layout.js" */
@@ -105,6 +106,7 @@ export class LanePainter {
     for (const [number, slide] of slides.entries()) {
       this._bar("target", number, slide, this.pen.p.target);
       this._bar("draft", number, slide, this.pen.p.draft);
+      drawStates(pen, at, number, slide);
     }
   }
 

@@ -4,6 +4,7 @@
 // Rows stand by slots (view.turn 0), by the positions of their tokens (1), or are on the way.
 
 import { keepsNothing } from "../film/head.js";
+import { stateLanes } from "../film/states.js";
 import { hasTrees } from "../film/tree.js";
 import { Coordinates } from "./coordinates.js";
 import { stripIn } from "./strip.js";
@@ -26,6 +27,7 @@ const STACKED_BELOW = 44;
 const DRAFT_BAR = 4; // px of a draft model's K/V
 const ARROWS = 13; // px for the arrows of what moves within a row, in a run with trees
 const DEEPER = 9; // px of a slot up to which a drift stands under its position, and what that takes
+export const STATE = 12; // px of the states of one model
 const HANGS = 2; // px between what hangs below a row and its positions
 const OPEN = 56; // px of an open row
 export const LOWEST = 46; // px of it where room is scarce
@@ -54,8 +56,11 @@ export class StageLayout {
     this.gaps = [];
     this.arrows = hasTrees(film) ? ARROWS : 0;
     // A head's K/V may be dashed, which takes more room; two runs stand at one height.
-    const heads = [film, view.other].some((each) => each?.json.head);
+    const both = [film, view.other];
+    const heads = both.some((each) => each?.json.head);
     this.draftBar = heads ? 6 : DRAFT_BAR;
+    /** px of a row's states */
+    this.states = Math.max(...both.map((each) => (each ? stateLanes(each) * STATE : 0)));
     this.bottom = 0;
     this.last = this._last();
     this.span = this._span();
@@ -177,7 +182,8 @@ export class StageLayout {
   /** px of an open row; more where the place has room for it */
   get openHeight() {
     if (!this.signs) return 36;
-    const more = this.arrows + this.draftBar - DRAFT_BAR + (this.stacked ? DEEPER : 0);
+    const more =
+      this.arrows + this.states + this.draftBar - DRAFT_BAR + (this.stacked ? DEEPER : 0);
     return this.texts ? Math.max(this.view.tall ?? OPEN, LOWEST) + more : 48 + more;
   }
 
@@ -195,11 +201,11 @@ export class StageLayout {
       const target = { y: tokens.y + tokens.h + 1, h: bar };
       const hidden = height <= 14 || keepsNothing(this.film);
       const draft = { y: target.y + bar + (height > 14 ? 1 : 0), h: hidden ? 0 : bar };
-      const none = { positions: null, arrows: null, notes: null };
+      const none = { positions: null, states: null, arrows: null, notes: null };
       return { y, height, open, tokens, target, draft, ...none };
     }
     const deep = this.stacked ? DEEPER : 0;
-    const spare = height - this.arrows - deep - LOWEST; // px over those of the lowest open row
+    const spare = height - this.arrows - this.states - deep - LOWEST; // px over those of the lowest open row
     const tokens = {
       y: y + 1,
       h: this.texts ? 14 + Math.min(Math.max(spare, 0) * 0.5, 10) : this.signs ? 16 : 10,
@@ -214,7 +220,9 @@ export class StageLayout {
     const bar = Math.max(this.draftBar, roomy ? DRAFT_BAR + 1 : 0);
     const top = target.y + target.h + (roomy ? 2 : 1);
     const draft = { y: top, h: keepsNothing(this.film) ? 0 : bar };
-    const below = draft.y + bar + 2;
+    const under = draft.y + bar + 2;
+    const states = this.signs && this.states ? { y: under, h: this.states } : null;
+    const below = under + (states?.h ?? 0);
     const arrows = this.signs && this.arrows ? { y: below, h: this.arrows } : null;
     return {
       y,
@@ -224,6 +232,7 @@ export class StageLayout {
       positions,
       target,
       draft,
+      states,
       arrows,
       notes,
     };

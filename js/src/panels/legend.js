@@ -4,13 +4,16 @@
 import { fontOf, Kept, measureText } from "../draw/text.js";
 import { eventsOf } from "../film/events.js";
 import { drafterName, hasSource } from "../film/head.js";
+import { STATE_WORDS } from "../film/states.js";
 import { drawGuess } from "./guesses.js";
 import { cellLooks } from "./lanelooks.js";
 import { seenAt } from "./seen.js";
+import { drawState } from "./statelane.js";
 
-/** @import { BoxLook, Film, FilmJson, Move, Pen, View } from "../types.d.ts" */
+/** @import { BoxLook, Film, FilmJson, Move, Pen, StateKind, View } from "../types.d.ts" */
 
 const ACCEPT = 3; // the phase in which only drafts of trees move
+const STATES = Object.entries(STATE_WORDS);
 
 export class Legend {
   /** @param {View} view */
@@ -88,6 +91,7 @@ export class Legend {
       ),
       ...when(held.has("stale"), "staleKV", "stale K/V"),
       ["written", "written now"],
+      ...STATES.map(([kind, words]) => /** @type {[string, string]} */ ([`state ${kind}`, words])),
       ...when(
         moves((phase) => phase !== ACCEPT),
         "moved",
@@ -236,7 +240,9 @@ export class Legend {
         for (const up of [1, 4]) pen.rect(x + 2, y + 5 - up, 16, 1.5, { fill: p.red });
       },
     };
+    const [, state] = name.split("state ");
     if (special[name]) special[name]();
+    else if (state) drawState(pen, /** @type {StateKind} */ (state), x + 10, y, p.target);
     else pen.rect(x + 2, y - 7, 16, 14, { ...cellLooks(p)[name], radius: 4 });
   }
 

@@ -4,7 +4,7 @@
 import { drawHung } from "./fold.js";
 import { GUTTER } from "./layout.js";
 
-/** @import { Cell, Pen, RowEntry, ViolationEntry } from "../types.d.ts" */
+/** @import { Cell, Pen, RowEntry, RowLanes, ViolationEntry } from "../types.d.ts" */
 /** @import { StageLayout } from "./layout.js" */
 
 export class MarkPainter {
@@ -123,8 +123,8 @@ export class MarkPainter {
     const xs = at.rows.map((row, number) => at.x(number, at.begin(row) + 1));
     const look = { stroke: pen.p.blue, dash: [2, 3] };
     xs.forEach((x, number) => {
-      const { y, draft } = at.lanes[number];
-      if (x >= GUTTER && x <= at.right) pen.line(x, y, x, draft.y + draft.h, look);
+      const { y } = at.lanes[number];
+      if (x >= GUTTER && x <= at.right) pen.line(x, y, x, foot(at.lanes[number]), look);
     });
     const word = draftsWord(at);
     if (!named || !at.rows.length || word.x >= at.right - 63) return;
@@ -161,11 +161,17 @@ export class MarkPainter {
     const { blue } = pen.p;
     const w = at.x(spot.row, spot.slot + 1) - x;
     if (at.shared) pen.rect(x + w / 2 - 0.5, at.top - 2, 1, at.bottom - at.top, { fill: blue });
-    const height = lane.draft.y + lane.draft.h - lane.y + 1;
+    const height = foot(lane) - lane.y + 1;
     const box = { stroke: blue, width: 2, radius: 4 };
     pen.rect(x, lane.y + 1, Math.max(w, 3), height, box);
   }
 }
+
+/**
+ * The bottom of a row's lanes.
+ * @param {RowLanes} lane
+ */
+const foot = ({ draft, states }) => (states ? states.y + states.h : draft.y + draft.h);
 
 /**
  * Whether the row's last token stands in that slot; elsewhere the rejected draft has it itself.

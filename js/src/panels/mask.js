@@ -7,7 +7,7 @@ import { maskCells } from "../film/sight.js";
 import { slotsOf } from "../film/tree.js";
 import { MASK_CELL, MASK_LINE, MASK_TALLEST, MASK_TICKS, MaskLayout } from "./masklayout.js";
 import { drawSight, MaskPainter } from "./maskpaint.js";
-import { contentWords, forwardWords, maskVerdict, rangesOf } from "./maskwords.js";
+import { contentWords, forwardWords, maskVerdict, rangesOf, windowWords } from "./maskwords.js";
 
 /** @import { MaskCells, Pen, Query, Sight, View } from "../types.d.ts" */
 
@@ -15,6 +15,7 @@ import { contentWords, forwardWords, maskVerdict, rangesOf } from "./maskwords.j
 const SIGHTS = {
   seen: "sees",
   own: "sees: a draft of this round",
+  beyond: "beyond",
   blank: "does not see",
   hidden: "stale, rightly hidden",
   leak: "leak: must not be seen",
@@ -114,6 +115,7 @@ export class MaskPanel {
       "position",
       "its slot",
       "sees slots",
+      ...(cells?.window ? [`of these beyond ${windowWords(cells.window)}`] : []),
       ...(judged ? ["leaks", "holes", "stale, hidden"] : []),
     ];
     /**
@@ -129,7 +131,8 @@ export class MaskPanel {
         query.index,
         query.position < 0 ? "–" : query.position,
         query.slot,
-        of(query, "seen", "own", "leak"),
+        of(query, "seen", "own", "beyond", "leak"),
+        ...(cells?.window ? [of(query, "beyond")] : []),
         ...(judged ? [of(query, "leak"), of(query, "hole"), of(query, "hidden")] : []),
       ]);
     return { caption, head, rows };
@@ -163,6 +166,8 @@ export class MaskPanel {
   /** @param {Sight} verdict */
   _sightWords(verdict) {
     const { film, step } = this.view;
+    const window = verdict === "beyond" ? this.cells()?.window : null;
+    if (window) return `beyond ${windowWords(window)}`;
     const masks = film.phase(step) === 1 && film.json.meta.draft_kv === "masks";
     return masks && verdict === "own" ? "sees: a mask entry of this round" : SIGHTS[verdict];
   }
@@ -237,8 +242,14 @@ export class MaskPanel {
     const verdict = query.segments.find((each) => slot >= each[0] && slot < each[1])?.[2];
     const held = cells.holds(slot);
     const does =
-      verdict === "seen" || verdict === "own" || verdict === "leak" ? "sees" : "does not see";
-    const wrong = verdict === "leak" || verdict === "hole" ? ` — a ${verdict}` : "";
+      verdict === "blank" || verdict === "hidden" || verdict === "hole" ? "does not see" : "sees";
+    const beyond = verdict === "beyond" && cells.window;
+    const wrong =
+      verdict === "leak" || verdict === "hole"
+        ? ` — a ${verdict}`
+        : beyond
+          ? `, beyond ${windowWords(beyond)}`
+          : "";
     const hint = `${name} ${does} slot ${slot}: ${contentWords(film, cells, slot)}${wrong}`;
     return { row, slot: cells.now(slot), index: held?.index ?? -1, hint };
   }

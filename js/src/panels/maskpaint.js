@@ -32,6 +32,8 @@ export function drawSight(pen, verdict, x, y, w, h, signed) {
     pen.rect(x, y, w, h, { fill: p.greySoft, ...(signed ? grain(p.grey) : {}) });
   else if (verdict === "hole")
     pen.rect(x, y, w, h, { fill: p.redSoft, ...(hatched ? { stroke: p.red, width: 1.5 } : {}) });
+  else if (verdict === "beyond")
+    pen.rect(x, y, w, h, { fill: p.greySoft, ...(hatched ? { stroke: p.target } : {}) });
   else if (verdict === "leak" && !signed) pen.rect(x, y, w, h, { fill: p.red, ...grain(p.panel) });
   else
     pen.rect(x, y, w, h, {

@@ -5,7 +5,7 @@ import { counted, quoted, rangeWords } from "../draw/words.js";
 import { drafterName } from "../film/head.js";
 import { joinedRanges } from "../film/sight.js";
 
-/** @import { Film, MaskCells, Query, Range, Segment, Sight } from "../types.d.ts" */
+/** @import { Film, MaskCells, Query, Range, Segment, Sight, Windowed } from "../types.d.ts" */
 
 /**
  * @param {Film} film
@@ -32,7 +32,7 @@ export function maskVerdict(film, step, cells) {
   if (!cells) return [true, absence(film, step)];
   if (!film.checked) return [true, "Whether a query should see what it sees is not judged here."];
   const wrong = [];
-  const { drifts } = cells;
+  const { drifts, window } = cells;
   if (cells.leaks.length)
     wrong.push(`${slotCount(cells.leaks, "leaks", "leak")}: ${nature(film, cells)}`);
   if (cells.holes.length)
@@ -46,8 +46,23 @@ export function maskVerdict(film, step, cells) {
         "positions are not their tokens' indices",
       ),
     );
+  const layers = window && `in layers with ${windowWords(window)}`;
+  if (window?.leaks.length)
+    wrong.push(`${layers}, ${slotCount(window.leaks, "is seen", "are seen")} and should not be`);
+  if (window?.holes.length)
+    wrong.push(`${layers}, ${slotCount(window.holes, "is", "are")} not seen and should be`);
   if (wrong.length) return [false, `✗ ${wrong.join("; ")}.`];
-  return [true, "✓ Every query sees its row's tokens up to itself, each once, and nothing else."];
+  const narrow = window ? ` Layers with ${windowWords(window)} see no further back.` : "";
+  const all = "✓ Every query sees its row's tokens up to itself, each once, and nothing else.";
+  return [true, all + narrow];
+}
+
+/**
+ * @param {Windowed} window
+ */
+export function windowWords({ width, layers, chunks }) {
+  const size = chunks ? `chunks of ${width} tokens` : `a window of ${width} tokens`;
+  return layers ? `${size} (${layers})` : size;
 }
 
 /**

@@ -163,7 +163,14 @@ export class PairStage {
   around(width) {
     const [first, last] = this._at(width);
     const open = this.openRows * first.openHeight;
-    return AXIS + (last.bottom - AXIS - open) + last.strip.height + 4 + first.arrows;
+    return (
+      AXIS +
+      (last.bottom - AXIS - open) +
+      last.strip.height +
+      4 +
+      first.arrows +
+      first.states * this.openRows
+    );
   }
 
   /**

@@ -2,6 +2,7 @@
 // legend gives them.
 
 import { guessesOf } from "../film/head.js";
+import { statesOf } from "../film/states.js";
 import { compacted } from "../film/tree.js";
 import { COMMITTED } from "./lanelooks.js";
 
@@ -102,6 +103,8 @@ function rowsSeen(film, step, found) {
     if (phase === ACCEPT && moves.length && [...compacted(film, step, number)].length)
       found.add("compacted");
     for (const [, , source] of guessesOf(film, step, number)) found.add(source);
+    for (const [, marks] of statesOf(film, step, number))
+      for (const [kind] of marks) found.add(`state ${kind}`);
   });
 }
 

@@ -3,6 +3,7 @@
 import { drafterName, keepsNothing, sourceWords } from "../film/head.js";
 import { driftsAway } from "../film/positions.js";
 import { leftOutWords } from "../film/selection.js";
+import { stateWords } from "../film/states.js";
 import { liesUnder } from "./lanelooks.js";
 
 /** @import { Cell, Film, LaneName, View } from "../types.d.ts" */
@@ -54,7 +55,8 @@ export function slotHint(view, row, slot, cell) {
   const target = `target K/V ${slotKv(view, "target", row, slot, cell)}`;
   const place = `${token}row ${row}, slot ${slot}: ${what}`;
   const kv = [target, ...headKv(view, row, slot, cell)].join(", ");
-  return [place, ...(cell.index < 0 ? [] : [index]), kv].join(" · ");
+  const states = stateWords(film, step, row, slot);
+  return [place, ...(cell.index < 0 ? [] : [index]), kv, ...states].join(" · ");
 }
 
 /**

@@ -4,6 +4,7 @@
 import { Kept } from "../draw/text.js";
 import { counted } from "../draw/words.js";
 import { drafterName, keepsNothing, sourceWords } from "../film/head.js";
+import { stateLanes, stateWords } from "../film/states.js";
 import { capacityHit, capacityWords, drawCapacity } from "./capacity.js";
 import { drawCuts } from "./cut.js";
 import { FramePainter } from "./frame.js";
@@ -114,7 +115,7 @@ export class Stage {
     const { film } = this.view;
     const compact = film.mostRows > 24 ? 13 : 25;
     const folded = film.mostRows > 8 ? (film.mostRows - 1) * compact : 0;
-    return AXIS + READING + at.strip.height + at.arrows * this.openRows + folded;
+    return AXIS + READING + at.strip.height + (at.arrows + at.states) * this.openRows + folded;
   }
 
   /**
@@ -189,6 +190,7 @@ export class Stage {
     const end = film.lane(step, "tokens", row).at(-1)?.[1] ?? 0;
     const width = Math.max(film.stage(step).width, end);
     const reads = film.json.head !== undefined && !keepsNothing(film);
+    const states = stateLanes(film) > 0;
     /** @param {number} value */
     const number = (value) => (value < 0 ? "" : value);
     const rows = [];
@@ -204,11 +206,13 @@ export class Stage {
         slotKv(this.view, "target", row, slot, cell),
         ...(keepsNothing(film) ? [] : [slotKv(this.view, "draft", row, slot, cell)]),
         ...(reads ? [sourceWords(film, step, row, slot)] : []),
+        ...(states ? [stateWords(film, step, row, slot).join("; ")] : []),
       ]);
     }
     const head = ["slot", "token", "state", "index", "position", "target K/V"];
     if (!keepsNothing(film)) head.push(`${drafterName(film)} K/V`);
     if (reads) head.push(`what the ${drafterName(film)} read`);
+    if (states) head.push("states");
     return { caption: `Row ${row}, slot by slot`, head, rows };
   }
 }

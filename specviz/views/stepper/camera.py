@@ -18,6 +18,7 @@ from specviz.views.stepper.heads import guessed_slots
 from specviz.views.stepper.lanes import Lanes, cache_cells
 from specviz.views.stepper.runmap import copied_bytes, map_entries
 from specviz.views.stepper.sentences import Narrator
+from specviz.views.stepper.states import StateMarks
 from specviz.views.stepper.tokens import TokenCells
 
 # The model whose queries the mask of a phase shows.
@@ -46,7 +47,8 @@ class Camera:
         self._rows = row_entries(trace, judge=judge)
         self._pool = pool_entries(trace)
         self._moves = move_entries(trace)
-        self.feeds = feed_runs(trace)
+        self.feeds = feed_runs(trace, judge=judge)
+        self._states = StateMarks(trace, violations if judge else None)
         self._ms = milliseconds(trace)
         self._bytes = copied_bytes(trace)
         self._map = map_entries(trace, violations)
@@ -95,6 +97,11 @@ class Camera:
         }
         if self.head is not None:
             entry["guessed"] = guessed_slots(frame.draft)
+        if self.feeds.windows is not None:
+            entry["windows"] = self.feeds.windows[stage]
+        if self._states.models:
+            entry["states"], phrases = self._states.describe(frame)
+            entry["words_of"] = [f"{a}{b}" for a, b in zip(words_of, phrases, strict=True)]
         return entry
 
     def _cache(self, model: str, slots: Slots) -> list[int]:

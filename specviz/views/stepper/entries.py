@@ -14,6 +14,7 @@ from specviz.checks.fates import UNREACHED, UNVERIFIED, draft_fates
 from specviz.checks.violations import Violation
 from specviz.record.schema import MODELS, PHASES, Array, Table
 from specviz.record.trace import Trace
+from specviz.record.windows import window_of, window_offsets
 from specviz.views.stepper.columns import has_trees
 from specviz.views.stepper.holes import Holes
 from specviz.views.stepper.treefates import tree_fates
@@ -191,14 +192,16 @@ class Feeds:
             in a run with trees also the number of the first token's draft, 0 for other tokens.
         rows: the row that each entry of the table `feeds` belongs to, as in `runs`.
         holes: the lists of [start, stop] that `holes` is a number in; the first one is empty.
+        windows: for each of `runs` what `_windows` says of it; None in a run without windows.
     """
 
     runs: list[list[list[int]]]
     rows: Array
     holes: list[list[list[int]]]
+    windows: list[list[Json | None]] | None
 
 
-def feed_runs(trace: Trace) -> Feeds:
+def feed_runs(trace: Trace, *, judge: bool) -> Feeds:
     """Return the table `feeds` in runs of tokens that one forward read from neighbouring slots."""
     timeline = trace.index.feeds_by_stage
     feeds = {name: values[timeline.order] for name, values in trace.feeds.items()}
@@ -218,10 +221,47 @@ def feed_runs(trace: Trace) -> Feeds:
     numbers, lists = holes.number(timeline.order[firsts])
     nodes = [feeds["node"][firsts]] if trees else []
     runs = np.column_stack([*columns, numbers, *nodes]).astype(np.int64)
-    by_stage = split_by(timeline.keys[firsts], runs.tolist(), trace.num_rounds * len(PHASES))
+    stages = trace.num_rounds * len(PHASES)
+    by_stage = split_by(timeline.keys[firsts], runs.tolist(), stages)
     rows = np.empty_like(feeds["row"])
     rows[timeline.order] = feeds["row"]
-    return Feeds(by_stage, rows, lists)
+    windows = _windows(trace, np.split(timeline.order, firsts[1:]), judge=judge)
+    of_stages = None
+    if windows is not None:
+        of_stages = split_by(timeline.keys[firsts], windows, stages)
+    return Feeds(by_stage, rows, lists, of_stages)
+
+
+def _windows(trace: Trace, runs: list[Array], *, judge: bool) -> list[Json | None] | None:
+    """Return for each run {starts, due}: where the window of each query begins, and should begin.
+
+    due is left out where it is the same or is not judged. None for a run of a model without
+    windows; None for all if no model has any.
+    """
+    feeds = trace.feeds
+    starts = feeds["visible_start"] + feeds["window_offset"]
+    due = starts.copy()
+    has_window = np.zeros(len(MODELS), bool)
+    for code, model in enumerate(MODELS):
+        window = window_of(trace.meta, model)
+        which = np.flatnonzero(feeds["model"] == code)
+        if window is None or not which.size:
+            continue
+        has_window[code] = True
+        offsets = window_offsets(trace.index, feeds, which, *window)
+        due[which] = feeds["visible_start"][which] + offsets
+    if not has_window.any():
+        return None
+    found: list[Json | None] = []
+    for run in runs:
+        if not run.size or not has_window[feeds["model"][run[0]]]:
+            found.append(None)
+            continue
+        entry = {"starts": starts[run].tolist()}
+        if judge and (starts[run] != due[run]).any():
+            entry["due"] = due[run].tolist()
+        found.append(entry)
+    return found
 
 
 def _breaks(feeds: Table) -> Array:

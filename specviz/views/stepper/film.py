@@ -102,6 +102,12 @@ def film(trace: Trace, *, judge: bool = True) -> Json:
         guessed: only where a draft head drafts: for each row [slot, stop, source] of the head's K/V
             that was not made from the target's features. source is a number of `sources`.
         violations: their numbers.
+        windows: only where a model has layers with a window: for each of `feeds` the first slots
+            that its queries saw there, {starts, due}, or null; due only where others are due.
+        states: only where a model keeps states: for each model and row [kind, slot, index,
+            request] of states, in the slot of the last token that they have read, -1 for none.
+            kind: open (a forward of this round left it), kept (the row goes on from it), dropped,
+            wrong (the row goes on from it, but should not), due (it should go on from this one).
     Rows are numbers in the batch, or -1 - r for cache row r that is not in it. The row of a feed is
     that of the request that was fed, which in a pool may have traded places since.
 
