@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import test_layer_masks
 import test_states
@@ -65,9 +66,14 @@ def test_the_state_behind_the_last_accepted_draft_is_kept(strategy: str) -> None
         assert indices.get("dropped", []) == [index for index in left if index != kept]
         assert set(indices) <= {"kept", "dropped"}
         words = stage["words_of"][number]
-        assert re.search(rf"of {len(left)} states?, it keeps the state after index {kept}, which", words)
+        assert re.search(
+            rf"of {len(left)} states? it keeps the one after index {kept}, which", words
+        )
         drafts = kept - row["length"] + 1
-        assert (f"{drafts} accepted draft" in words) == (drafts > 0)
+        read = {0: "token but", 1: "the accepted draft but"}.get(
+            drafts, f"{drafts} accepted drafts but"
+        )
+        assert read in words
     assert going_on > 10
     for *_, row, marks in of_rows(made, VERIFY):
         opened = [index for kind, _, index, _ in marks if kind == "open"]
@@ -79,12 +85,18 @@ def test_the_state_behind_the_last_accepted_draft_is_kept(strategy: str) -> None
 def test_a_mark_stands_in_the_slot_of_the_last_token_that_was_read(strategy: str) -> None:
     trace = recorded(strategy)
     made, replay = film(trace), Replay(trace)
+    feeds = pd.DataFrame(trace.feeds)
     seen = 0
     for number, scene in enumerate(made["rounds"]):
         for phase, stage in zip(PHASES, scene["stages"], strict=True):
             held = replay.frame(number, phase).target
+            own = feeds.query("round == @number and phase == @VERIFY")
             for row, marks in enumerate(stage["states"][0]):
-                for _, slot, index, request in marks:
+                left = own[own["request"] == scene["rows"][row]["request"]]
+                slot_of = dict(zip(left["index"], left["slot"], strict=True))
+                for kind, slot, index, request in marks:
+                    if kind in ("open", "dropped"):
+                        assert slot == slot_of[index]
                     assert held.index[row, slot] == index
                     assert held.request[row, slot] == request == scene["rows"][row]["request"]
                     seen += 1

@@ -13,7 +13,10 @@ import { drawState } from "./statelane.js";
 /** @import { BoxLook, Film, FilmJson, Move, Pen, StateKind, View } from "../types.d.ts" */
 
 const ACCEPT = 3; // the phase in which only drafts of trees move
-const STATES = Object.entries(STATE_WORDS);
+const STATES = Object.entries({
+  ...STATE_WORDS,
+  kept: "state that the row goes on from, and what it has read",
+});
 
 export class Legend {
   /** @param {View} view */
@@ -242,8 +245,10 @@ export class Legend {
     };
     const [, state] = name.split("state ");
     if (special[name]) special[name]();
-    else if (state) drawState(pen, /** @type {StateKind} */ (state), x + 10, y, p.target);
-    else pen.rect(x + 2, y - 7, 16, 14, { ...cellLooks(p)[name], radius: 4 });
+    else if (state) {
+      if (state === "kept") pen.rect(x, y - 1, 10, 2, { fill: p.target });
+      drawState(pen, /** @type {StateKind} */ (state), x + 10, y, p.target);
+    } else pen.rect(x + 2, y - 7, 16, 14, { ...cellLooks(p)[name], radius: 4 });
   }
 
   /**

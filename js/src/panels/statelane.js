@@ -53,15 +53,14 @@ export function drawState(pen, kind, x, y, colour) {
   const looks = {
     kept: { fill: colour },
     open: { fill: p.panel, stroke: colour, width: 1.5 },
-    dropped: { fill: p.panel, stroke: p.grey },
+    dropped: {},
     wrong: { fill: p.red },
     due: { stroke: p.red, width: 1.5, dash: [2, 1.5] },
   };
   const r = kind === "due" ? 5 : kind === "kept" || kind === "wrong" ? 4 : 3.5;
   pen.rect(x - r, y - r, 2 * r, 2 * r, { ...looks[kind], radius: r });
-  if (kind === "dropped") pen.line(x - r, y + r, x + r, y - r, { stroke: p.grey });
-  if (kind === "wrong") {
-    pen.line(x - 1.5, y - 1.5, x + 1.5, y + 1.5, { stroke: p.panel, width: 1.25 });
-    pen.line(x - 1.5, y + 1.5, x + 1.5, y - 1.5, { stroke: p.panel, width: 1.25 });
-  }
+  if (kind !== "dropped" && kind !== "wrong") return;
+  const [arm, stroke] = kind === "wrong" ? [1.5, p.panel] : [2.5, p.muted];
+  pen.line(x - arm, y - arm, x + arm, y + arm, { stroke, width: 1.25 });
+  pen.line(x - arm, y + arm, x + arm, y - arm, { stroke, width: 1.25 });
 }

@@ -6,7 +6,7 @@ what a state looks like, JSON.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from specviz.checks.violations import Violation
 from specviz.record.index import by_step
 from specviz.record.replay import Frame, Slots
-from specviz.record.schema import MODELS, PHASES, Array
+from specviz.record.schema import MODELS, PHASES, STALE, Array
 from specviz.record.trace import Trace
 from specviz.util.text import count
 
@@ -99,32 +99,39 @@ class StateMarks:
         of_target = MODELS[model] == "target"
         it, its = ("it", "its") if of_target else ("the draft model", "the draft model's")
         if read_round < frame.round or read_phase not in (_DRAFT, _VERIFY):
-            return self._held(following, request), ""
+            return self._held(following, request, ()), ""
         if phase < _ACCEPT:
-            marks = [*self._marks("open", last.feeds), *self._held(last, request)]
+            marks = [*self._marks("open", last.feeds, last.feeds), *self._held(last, request, ())]
             left = f"left {count(len(last.feeds), 'state')}, one after each token"
             phrase = f"{it} went on from {self._source(last, request)} and {left}"
             return marks, phrase if phase == read_phase else ""
-        held = self._held(following, request)
         if phase > _ACCEPT:
+            held = self._held(following, request, ())
             return held, f"{its} state did not move: it lies in no slot" if held else ""
+        held = self._held(following, request, last.feeds)
         taken = {index for _, _, index, _ in held}
-        dropped = [mark for mark in self._marks("dropped", last.feeds) if mark[2] not in taken]
-        return [*dropped, *held], self._choice(it, last, following, request)
+        dropped = self._marks("dropped", last.feeds, last.feeds)
+        marks = [*(mark for mark in dropped if mark[2] not in taken), *held]
+        return marks, self._choice(it, last, following, request)
 
-    def _held(self, reading: _Reading | None, request: int) -> list[Mark]:
+    def _held(self, reading: _Reading | None, request: int, fresh: Sequence[int]) -> list[Mark]:
         """Return the mark of the states that a reading goes on from, and of those that are due."""
         if reading is None:
             return []
         if reading.is_wrong:
             due = self._due(reading)
             found: list[Mark] = [["due", -1, due, request]] if due >= 0 else []
-            return [*found, *self._marks("wrong", [reading.source])]
-        return self._marks("kept", [reading.source])
+            return [*found, *self._marks("wrong", [reading.source], fresh)]
+        return self._marks("kept", [reading.source], fresh)
 
-    def _marks(self, kind: str, feeds: Iterable[int]) -> list[Mark]:
-        index, request = self._feeds["index"], self._feeds["request"]
-        return [[kind, -1, int(index[feed]), int(request[feed])] for feed in feeds if feed >= 0]
+    def _marks(self, kind: str, feeds: Iterable[int], fresh: Sequence[int]) -> list[Mark]:
+        """Return a mark for each of `feeds`, with the slot of those that are `fresh`."""
+        index, request, slot = (self._feeds[name] for name in ("index", "request", "slot"))
+        return [
+            [kind, int(slot[feed]) if feed in fresh else -1, int(index[feed]), int(request[feed])]
+            for feed in feeds
+            if feed >= 0
+        ]
 
     def _due(self, reading: _Reading) -> int:
         """Return the index after which a reading should go on; -1 where a row begins."""
@@ -154,18 +161,24 @@ class StateMarks:
             return f"{it} needs none of the {states} again"
         if following.is_wrong:
             return f"{it} will go on from {self._source(following, request)}".rstrip(",")
-        text = f"of {states}, {it} keeps {self._after(following.source)}"
+        index = self._feeds["index"][following.source]
+        text = f"of {states} {it} keeps the one after index {index}"
         if not self._judge:
             return text
         drafts = self._due(following) - int(self._feeds["index"][last.feeds[0]])
         read = "the pending token"
         if drafts:
-            read += f" and the {count(drafts, 'accepted draft')}"
-        return f"{text}, which has read {read}, and no rejected draft"
+            read += (
+                f" and the {'' if drafts == 1 else f'{drafts} '}accepted draft{'s' * (drafts > 1)}"
+            )
+        return f"{text}, which has read {read} but no rejected one, and drops the rest"
 
     def _placed(self, slots: Slots, row: int, mark: Mark) -> Mark:
-        """Return the mark with the slot of its token."""
-        kind, _, index, request = mark
+        """Return the mark with the slot of its token, a stale one only if no other has it."""
+        kind, slot, index, request = mark
+        if slot != -1:
+            return mark
         own: Array = (slots.index[row] == index) & (slots.request[row] == request)
-        found = np.flatnonzero(own)
+        counts = own & (slots.state[row] != STALE)
+        found = np.flatnonzero(counts if counts.any() else own)
         return [kind, int(found[-1]) if found.size else -1, index, request]
