@@ -79,8 +79,9 @@ def speed(strategies: Sequence[str] = ()) -> str:
     return crossed(table.assign(**{head: way(table)}), head, "batch_size", SPEED)
 
 
-def compiled() -> str:
-    table = read("compiled")
+def unselected(name: str) -> str:
+    """Return all tokens a second of a benchmark with one length of output and of drafts."""
+    table = read(name)
     head = "tokens/s (ratio to `autoregressive`)"
     return crossed(table.assign(**{head: way(table)}), head, "batch_size", SPEED)
 
@@ -269,7 +270,8 @@ def states() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "speed-all": speed,
     "speed": partial(speed, ("autoregressive", "hf_assisted", "eqspec", "exspec", "inplace")),
-    "speed-compiled": compiled,
+    "speed-compiled": partial(unselected, "compiled"),
+    "speed-hybrid": partial(unselected, "bench-hybrid"),
     "openvino": openvino,
     "gpu": gpu,
     "survey": survey,
