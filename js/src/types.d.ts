@@ -180,6 +180,7 @@ export interface FilmJson {
     selector?: string;
     draft_kv?: string;
     eos_token_ids: number[];
+    status?: string[];
     decisions: string[];
     sampling: Sampling | null;
     kv_bytes_per_slot: { target: number; draft: number };

@@ -96,6 +96,12 @@ def has_a_status(t: RoundTable) -> Wrong:
     return None if statuses is None else t.is_last & (t.request >= len(statuses))
 
 
+@rule("budget", "accept", unless=_END_IS_WRONG)
+def stops_at_a_stop_string(t: RoundTable) -> Wrong:
+    """The output should end as status "{status}" says; the run has no stop strings."""
+    return (t.status == "stop") & (not t.trace.meta.get("stop"))
+
+
 @rule("eos", "accept", unless=_END_IS_WRONG)
 def ends_with_eos_as_it_says(t: RoundTable) -> Wrong:
     """The output should end as status "{status}" says; it does not end with EOS."""

@@ -360,12 +360,15 @@ class RoundTable:
 
 
 def _ends(trace: Trace) -> Array:
-    """Return each request's number of new tokens up to and including the first EOS, (R,)."""
+    """Return each request's number of new tokens up to EOS or a stop string, inclusive, (R,)."""
+    statuses = trace.meta.get("status", ())
     ends = np.full(trace.num_requests, NO_EOS)
     for request in range(trace.num_requests):
         is_eos = np.isin(trace.output(request), trace.meta["eos_token_ids"])
         if is_eos.any():
             ends[request] = is_eos.argmax() + 1
+        elif list(statuses[request : request + 1]) == ["stop"]:
+            ends[request] = is_eos.size
     return ends
 
 

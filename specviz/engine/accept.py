@@ -114,6 +114,7 @@ def clip(
     room: Tensor,
     eos_token_ids: Tensor,
     *,
+    stops: Tensor | None = None,
     agreed: Tensor | None = None,
     max_gain: int | Tensor | None = None,
     finite: tuple[Tensor, Tensor] | None = None,
@@ -125,6 +126,8 @@ def clip(
         walk: the drafts that are kept, and the tokens emitted with them.
         room: (B,) int64, tokens that each row may still emit; 0 for a finished row.
         eos_token_ids: (E,) int64, E may be 0.
+        stops: (B,) int64, how many tokens come up to one that completes a stop string, more than
+            K + 1 where none does; None for no stop strings.
         agreed: (B,) int64, drafts that the target accepted; None where the strategy keeps all of
             them.
         max_gain: tokens that a row may gain, for all rows or (B,); None allows all K + 1.
@@ -137,6 +140,8 @@ def clip(
     # A finished row has no room, so it gains nothing and takes this path like any other. Without an
     # EOS there are width + 1 tokens up to it.
     limit = torch.minimum(count_leading(~is_eos) + 1, room)
+    if stops is not None:
+        limit = torch.minimum(limit, stops)
 
     # accepted + 1: the target's own token follows the drafts that are kept.
     wanted = torch.minimum(walk.accepted + 1, limit)

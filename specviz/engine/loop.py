@@ -120,7 +120,10 @@ def verify(state: State, draft: Draft) -> Output:
         count = None if draft.total is None else len(tokens) + draft.total
         feed = replace(feed, valid=offset <= draft.lengths[:, None], count=count)
     select = None if state.features is None else state.features.select
-    return state.caches["target"].forward(feed, select=select)
+    output = state.caches["target"].forward(feed, select=select)
+    if state.processors is None:
+        return output
+    return output._replace(logits=state.processors.all(state.batch, draft, output.logits))
 
 
 def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Outcome:
@@ -135,11 +138,15 @@ def accept(state: State, strategy: Strategy, draft: Draft, logits: Tensor) -> Ou
     if state.fault is not None:
         agreed = state.fault.bonus(state.round, draft, agreed)
     room = batch.limits[: len(batch)] - batch.n  # (B,)
+    stops = None
+    if state.stops is not None:
+        stops = state.stops.limits(batch.rows, agreed.emitted, agreed.accepted)
     # What a strategy does not keep was verified and right; `clip` counts it as discarded.
     outcome = clip(
         strategy.keep(draft, agreed, room),
         room,
         state.eos_token_ids,
+        stops=stops,
         agreed=agreed.accepted,
         max_gain=max_gain(strategy, draft),
         finite=check_finite(logits, draft, agreed.path),

@@ -5,21 +5,33 @@ ones.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
+
+from transformers import GenerationConfig, LogitsProcessorList
 
 from specviz.engine.draft_length import MOST, Auto, DraftLength
 from specviz.engine.drafters import Drafter, NoDrafter
 from specviz.engine.drafters import drafter as drafter_by_name
 from specviz.engine.faults import TREE_FAULTS
+from specviz.engine.models.pair import Pair
+from specviz.engine.processors import (
+    Processors,
+    Stops,
+    check_config,
+    configured,
+    full_config,
+    listed,
+    sampled,
+)
 from specviz.engine.sampling import Chooser, Greedy, SamplingParams
 from specviz.engine.selectors import Everything, Selector, foresees
 from specviz.engine.selectors import selector as selector_by_name
 from specviz.engine.strategies import Strategy
 from specviz.engine.strategies import strategy as strategy_by_name
 from specviz.util.levers import Levers
-from specviz.util.validate import require_bool, require_int, require_kind, short
+from specviz.util.validate import is_list, require_bool, require_int, require_kind, short
 
 MAX_THREADS = 1024
 LANES = 2
@@ -81,6 +93,9 @@ class Options:
     num_threads: int | None = None
     lanes: int = 1
     levers: Levers | None = None
+    logits_processor: Any = None
+    stop: str | Sequence[str] | None = None
+    generation_config: str | GenerationConfig | None = None
 
     def __post_init__(self) -> None:
         # Plain ints, also where numpy's were passed: records keep both numbers. `__setattr__` of
@@ -103,7 +118,58 @@ class Options:
         require_int("lanes", self.lanes, maximum=LANES)
         if self.levers is not None:
             require_kind("levers", self.levers, Levers, "pass specviz.Levers(...), or None")
+        if self.logits_processor is not None:
+            object.__setattr__(self, "logits_processor", listed(self.logits_processor))
+        if self.stop is not None:
+            object.__setattr__(self, "stop", _stop_strings(self.stop))
+        refuse_if(
+            not (
+                self.generation_config in (None, "target")
+                or isinstance(self.generation_config, GenerationConfig)
+            ),
+            "generation_config must be 'target' or a GenerationConfig, got "
+            f"{short(self.generation_config)}; pass 'target' for what the checkpoint ships",
+        )
         self._check_parts()
+
+    def resolved(self, pair: Pair) -> "Options":
+        """Return the options with what the generation config says where the caller says nothing.
+
+        Raises ValueError for a setting that is not supported.
+        """
+        if self.generation_config is None:
+            return self
+        given = None if self.generation_config == "target" else self.generation_config
+        config = full_config(pair, given)
+        check_config(config)
+        return replace(
+            self,
+            generation_config=config,
+            sampling=self.sampling or sampled(config),
+            stop=self.stop or config.stop_strings,
+        )
+
+    def make_processors(self, pair: Pair) -> Processors | None:
+        """Return what processes the logits of `resolved` options; None for nothing."""
+        own = self.logits_processor or LogitsProcessorList()
+        config = self.generation_config
+        if isinstance(config, GenerationConfig):
+            return Processors(configured(pair.target, config, own), pair.eos_token_ids)
+        return Processors(lambda _: own, pair.eos_token_ids) if own else None
+
+    def make_stops(self, pair: Pair) -> Stops | None:
+        """Return what ends rows by their text; None without stop strings.
+
+        Raises ValueError where the pair has no tokenizer.
+        """
+        if not self.stop:
+            return None
+        refuse_if(
+            pair.tokenizer is None,
+            f"stop={short(self.stop)} needs text, but the pair has no tokenizer; "
+            "pass a Pair with a tokenizer",
+        )
+        return Stops(self.stop, pair.tokenizer)
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> "Options":
@@ -261,6 +327,16 @@ class Options:
     def make_chooser(self) -> Chooser:
         """Return what chooses tokens from logits: greedily, or by sampling."""
         return Greedy() if self.sampling is None else self.sampling.chooser(self.seed)
+
+
+def _stop_strings(given: object) -> tuple[str, ...]:
+    strings = (given,) if isinstance(given, str) else given
+    if not is_list(strings) or not all(isinstance(each, str) and each for each in strings):
+        raise ValueError(
+            f"stop must be a str or a list of them, none of them empty, got {short(given)}; "
+            "pass for instance ['\\n\\n']"
+        )
+    return tuple(strings)
 
 
 def refuse_if(applies: bool, sentence: str) -> None:

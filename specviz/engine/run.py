@@ -26,6 +26,7 @@ from specviz.engine.models.compat import check_mode
 from specviz.engine.models.pair import Pair
 from specviz.engine.models.settings import describe_ignored
 from specviz.engine.options import Options, refuse_if
+from specviz.engine.processors import check_stateless
 from specviz.engine.requests import Prompt, make_requests
 from specviz.engine.selectors import Everything, Selector, foresees
 from specviz.engine.state import State
@@ -163,14 +164,15 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
         ValueError: an argument cannot be used; the message names it, its value and the remedy.
     """
     check_pair(pair)
+    options = options.resolved(pair)
     if options.sampling is not None and pair.device.type == "mps":
         raise ValueError(
             "pair.device must have float64 for sampling, got mps; "
             "load the pair with device='cpu', or pass sampling=None"
         )
     ignored = describe_ignored(pair.target)
-    if ignored is not None:
-        warnings.warn(ignored, stacklevel=2)
+    if ignored is not None and options.generation_config is None:
+        warnings.warn(f"{ignored}, or pass generation_config='target'", stacklevel=2)
     strategy, drafter, selector = options.parts
     for role, model in {"target": pair.target, **drafter.models(pair)}.items():
         name = f"heads[{model.settings.kind!r}]" if isinstance(model, DraftHead) else role
@@ -194,6 +196,9 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
     )
     # All checks come before the first forward, so that a bad argument costs no time.
     drafter.check(run.task)
+    if run.state.processors is not None:
+        of_first = run.state.processors.of(requests[0])
+        check_stateless(of_first, requests[0].prompt, pair.vocabulary_size, pair.device)
     _check_models(run)
     speed_up(run)
     return run
@@ -259,6 +264,8 @@ def make_state(
         num_draft_tokens=max_draft_tokens,
         eos_token_ids=torch.tensor(pair.eos_token_ids, dtype=torch.long, device=pair.device),
         chooser=options.make_chooser(),
+        processors=options.make_processors(pair),
+        stops=options.make_stops(pair),
         keep_draft=levers.keep_draft and strategy.keeps_draft,
         fault=strategy.fault,
         features=features,
@@ -367,6 +374,10 @@ def why_not_captured(run: Run) -> str | None:
         (run.options.deterministic, "deterministic=True computes in pieces that the host cuts"),
         (state.fault is not None, "a fault is injected"),
         (
+            state.processors is not None or state.stops is not None,
+            "logits processors and stop strings run on the host",
+        ),
+        (
             any(cache.keeps_states for cache in state.caches.values()),
             "layers with states read a row's tokens one by one",
         ),
@@ -391,8 +402,9 @@ def decode(pair: Pair, prompts: Sequence[Prompt], **options: Any) -> Iterator[Ev
 
     Args:
         options: strategy, drafter, num_draft_tokens, selector, batch_size, max_new_tokens,
-            sampling, seed, deterministic, graphs, compile, num_threads and levers, as in
-            `specviz.generate`. With `graphs`, a later round overwrites the tensors of an event.
+            sampling, seed, deterministic, graphs, compile, num_threads, levers, logits_processor,
+            stop and generation_config, as in `specviz.generate`. With `graphs`, a later round
+            overwrites the tensors of an event.
 
     Raises:
         TypeError: an option is unknown; the message lists the known ones.

@@ -18,6 +18,7 @@ from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.layout import Layout
 from specviz.engine.kv.moves import Move
 from specviz.engine.kv.transfer import to_device
+from specviz.engine.processors import Processors, Stops
 from specviz.engine.sampling import Chooser
 from specviz.engine.trees import Tree, columns_of
 from specviz.util.levers import NONE as NO_LEVERS
@@ -56,6 +57,7 @@ class State:
         draft_capacity: C, how many drafts of the whole batch the running round may verify.
         eos_token_ids: (E,) int64 on the device.
         chooser: how tokens are chosen from logits: greedily or by sampling.
+        processors, stops: what changes a row's logits by its text, and what ends it; None: nothing.
         keep_draft: whether the draft models' K/V is kept. If not, they read all text every round.
         fault: what is broken on purpose; None in every honest run.
         features: the target's hidden states of committed tokens, where the drafter reads them.
@@ -84,6 +86,8 @@ class State:
     num_draft_tokens: int
     eos_token_ids: Tensor
     chooser: Chooser
+    processors: Processors | None = None
+    stops: Stops | None = None
     keep_draft: bool = True
     fault: Fault | None = None
     features: FeatureStore | None = None

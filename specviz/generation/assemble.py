@@ -100,6 +100,7 @@ def header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "vocabulary_size": pair.vocabulary_size,
         "eos_token_ids": pair.eos_token_ids,
         "sampling": None if sampling is None else asdict(sampling),
+        **_by_text(run),
         "seed": run.options.seed,
         "deterministic": run.options.deterministic,
         "num_threads": run.num_threads,
@@ -107,6 +108,18 @@ def header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "decisions": list(run.strategy.decisions),
         "token_texts": {},
     }
+
+
+def _by_text(run: Run) -> dict[str, Any]:
+    """Return the names of the first request's processors, and the stop strings; if any."""
+    found: dict[str, Any] = {}
+    processors = run.state.processors
+    if processors is not None:
+        of_first = processors.of(run.requests[0])
+        found["logits_processor"] = [type(each).__name__ for each in of_first]
+    if run.options.stop:
+        found["stop"] = list(run.options.stop)
+    return found
 
 
 @cache  # finding a distribution takes as long as a short round

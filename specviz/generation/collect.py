@@ -19,7 +19,7 @@ from specviz.engine.run import Run
 from specviz.engine.threads import computing_with
 from specviz.record.schema import STATUSES
 
-EOS, BUDGET, NOT_FINITE, INTERRUPTED, ELSEWHERE = STATUSES
+EOS, BUDGET, NOT_FINITE, INTERRUPTED, ELSEWHERE, STOP = STATUSES
 
 
 class Collected:
@@ -108,7 +108,10 @@ class Collected:
             return NOT_FINITE
         if index not in self.recorder.outputs:
             return INTERRUPTED
-        return EOS if tokens[-1] in self.run.pair.eos_token_ids else BUDGET
+        if tokens[-1] in self.run.pair.eos_token_ids:
+            return EOS
+        stops = self.run.state.stops
+        return STOP if stops is not None and stops.ends(tokens) else BUDGET
 
 
 def collect(run: Run, *, record: bool, partial: bool, progress: bool) -> Collected:

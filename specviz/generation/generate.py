@@ -6,6 +6,7 @@ from inspect import signature
 from typing import Any, TypedDict, Unpack
 
 import torch
+from transformers import GenerationConfig, LogitsProcessor
 
 from specviz.engine.draft_length import DraftLength
 from specviz.engine.drafters import Drafter
@@ -29,7 +30,8 @@ class RareOptions(TypedDict, total=False):
     """Keyword arguments of `generate` that few runs need.
 
     Their defaults are selector="everything", deterministic=False, graphs=False, compile=False,
-    num_threads=None, lanes=1, levers=None, memory_budget=None and on_interrupt="raise".
+    num_threads=None, lanes=1, levers=None, memory_budget=None, on_interrupt="raise",
+    logits_processor=None, stop=None and generation_config=None.
 
     Attributes:
         selector: which drafts the target verifies: "everything", "tetris", "threshold", or an
@@ -67,6 +69,15 @@ class RareOptions(TypedDict, total=False):
         on_interrupt: what Ctrl-C (a kernel's interrupt) does: "raise" KeyboardInterrupt, or
             "partial": return what the complete rounds wrote, with the trace so far; `result.status`
             says which prompts were not finished.
+        logits_processor: processors of transformers, one or a list. Each score is processed with
+            its own row's text, so a prompt's text is what `generate` writes for it alone. One whose
+            scores depend on earlier calls is refused.
+        stop: a text, or several. A row ends at the first new token that completes one; that token
+            is kept. Its status is "stop".
+        generation_config: "target" applies what the checkpoint ships, or a `GenerationConfig`: its
+            processors, its stop strings where `stop` is None, and if it samples its temperature,
+            top_k and top_p where `sampling` is None. Its lengths and budgets of new tokens at most
+            are not applied.
     """
 
     selector: str | Selector
@@ -78,6 +89,9 @@ class RareOptions(TypedDict, total=False):
     levers: Levers | None
     memory_budget: int | str | None
     on_interrupt: str
+    logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None
+    stop: str | Sequence[str] | None
+    generation_config: str | GenerationConfig | None
 
 
 def generate(

@@ -26,9 +26,9 @@ class Result:
         tokens: new tokens of each prompt, in the caller's order. EOS is kept, nothing follows it,
             and no row exceeds its budget.
         texts: the same as text, without special tokens; empty strings if the pair has no tokenizer.
-        status: how each prompt ended: "eos", "budget", "not_finite" (the target's logits for its
-            next token were non-finite) or "interrupted". With the last two, the tokens so far are
-            kept.
+        status: how each prompt ended: "eos", "budget", "stop" (its text has a stop string),
+            "not_finite" (the target's logits for its next token were non-finite) or "interrupted".
+            With the last two, the tokens so far are kept.
         trace: the recorded run, or None without record=True. With lanes=2 it is None, too, because
             each lane has a record of its own: `lanes[0].trace` and `lanes[1].trace`.
         plan: how the run stays within its memory budget, or None without one.

@@ -53,7 +53,7 @@ _NEEDED: dict[str, tuple[type, ...]] = {
 _LATER: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("right_aligned", "foresees", "branches"), (bool,)),
     **dict.fromkeys(("selector", "draft_kv"), (str,)),
-    **dict.fromkeys(("missing", "unrecorded", "status"), (list,)),
+    **dict.fromkeys(("missing", "unrecorded", "status", "logits_processor", "stop"), (list,)),
     **dict.fromkeys(("selector_options", "layers", "windows", "bytes_per_state"), (dict,)),
     "num_threads": (int,),
 }

@@ -23,7 +23,7 @@ FALLBACKS = ("realign", "partial", "wait")
 DECISIONS = ("grouped", "realigned", "partial", "overdue")
 # How a request ended. "not_finite" and "interrupted" ended it before EOS or its budget. In the
 # record of a lane, "elsewhere" is a request of the other one.
-STATUSES = ("eos", "budget", "not_finite", "interrupted", "elsewhere")
+STATUSES = ("eos", "budget", "not_finite", "interrupted", "elsewhere", "stop")
 STATES = ("empty", "padding", "prompt", "accepted", "bonus", "drafted", "stale", "pending")
 EMPTY, PADDING, PROMPT, ACCEPTED, BONUS, DRAFTED, STALE, PENDING = (
     np.uint8(code) for code in range(len(STATES))

@@ -153,9 +153,10 @@ function fateWords(film, entry, j, fate) {
  * @param {Film} film
  * @param {RowEntry} entry
  */
-function cause(film, { emitted }) {
-  const eos = film.json.meta.eos_token_ids;
-  return emitted.some((token) => eos.includes(token)) ? "EOS" : "its budget is spent";
+function cause(film, { request, emitted }) {
+  const { eos_token_ids: eos, status } = film.json.meta;
+  if (emitted.some((token) => eos.includes(token))) return "EOS";
+  return status?.[request] === "stop" ? "a stop string" : "its budget is spent";
 }
 
 /**

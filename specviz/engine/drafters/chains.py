@@ -56,7 +56,7 @@ def run_ahead(
     indices = torch.cat([indices, new_indices], 1)
     # One feed for all forwards: where the tokens go is known, which ones they are is not yet.
     feed = cache.ready(state.feed(indices, indices))
-    tokens = []
+    tokens: list[Tensor] = []
     logits = []
     own_features: Tensor | None = None  # of a head
     for j in range(num_tokens):
@@ -66,6 +66,8 @@ def run_ahead(
         output = cache.forward_next(part, own_features) if j else cache.forward(part)
         own_features = output.features
         step_logits = output.logits[:, -1].float()  # (b, V)
+        if state.processors is not None and instead is None:
+            step_logits = state.processors.next(state.batch, tokens, step_logits)
         own = choose(state, step_logits, j)[:, None]  # (b, 1)
         fed = own if instead is None else instead[:, j : j + 1]
         tokens.append(fed)

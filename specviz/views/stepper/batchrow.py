@@ -28,6 +28,7 @@ class BatchRow:
         depth: how far behind the pending token its deepest draft stands.
         path: its accepted drafts, -1 behind them.
         with_eos: whether its last token is EOS.
+        with_stop: whether its last token completes a stop string.
         is_targets: whether the token after its accepted drafts may be called the target's own.
     """
 
@@ -51,6 +52,7 @@ class BatchRow:
     depth: int
     path: list[int]
     with_eos: bool
+    with_stop: bool
     is_targets: bool
 
     @property
@@ -117,6 +119,8 @@ def batch_rows(trace: Trace, judge: bool) -> list[BatchRow]:
     is_draft = np.arange(rows["parents"].shape[1]) < rows["drafted"][:, None]
     table["depth"] = (depths(rows["parents"]) * is_draft).max(axis=1, initial=0)
     table["with_eos"] = np.isin(emitted, trace.meta["eos_token_ids"]) & (rows["gained"] > 0)
+    stopped = [i for i, each in enumerate(trace.meta.get("status", ())) if each == "stop"]
+    table["with_stop"] = (rows["finished"] == 1) & np.isin(rows["request"], stopped)
     table["is_targets"] = judge & ~differs & ("candidates.target" not in missing_in(trace.meta))
     columns = [table[field.name].tolist() for field in fields(BatchRow)]
     return [BatchRow(*values) for values in zip(*columns, strict=True)]

@@ -161,9 +161,12 @@ def _finished(scene: Scene) -> list[str]:
     sentences = []
     done = [row for row in scene.rows if row.gained and row.finished]
     with_eos = [row for row in done if row.with_eos]
-    with_budget = [row for row in done if not row.with_eos]
+    with_stop = [row for row in done if row.with_stop]
+    with_budget = [row for row in done if not (row.with_eos or row.with_stop)]
     if with_eos:
         sentences.append(f"{capitalised(row_names(with_eos))} finished with EOS.")
+    if with_stop:
+        sentences.append(f"{capitalised(row_names(with_stop))} finished with a stop string.")
     if with_budget:
         spent = agree(with_budget, "its token budget is spent", "their token budgets are spent")
         sentences.append(f"{capitalised(row_names(with_budget))} finished: {spent}.")

@@ -72,6 +72,8 @@ def gained_phrase(scene: Scene, row: BatchRow) -> str:
         return text
     if row.with_eos:
         return f"{text}; finished with EOS"
+    if row.with_stop:
+        return f"{text}; finished with a stop string"
     return f"{text}; finished, its token budget is spent"
 
 

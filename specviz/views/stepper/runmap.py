@@ -16,7 +16,7 @@ from specviz.views.stepper.entries import split_by
 # was copied inside the caches.
 SIGNS = ("refill", "eos", "budget", "stopped", "moved", "violation")
 _BITS = {name: 1 << place for place, name in enumerate(SIGNS)}
-_STOPPED = ("not_finite", "interrupted")
+_STOPPED = ("not_finite", "interrupted", "stop")
 
 
 def map_entries(trace: Trace, violations: Violations) -> list[list[list[int]]]:
