@@ -9,13 +9,17 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from transformers import GenerationConfig, LogitsProcessorList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from specviz.engine.draft_length import MOST, Auto, DraftLength
 from specviz.engine.drafters import Drafter, NoDrafter
 from specviz.engine.drafters import drafter as drafter_by_name
 from specviz.engine.faults import TREE_FAULTS
-from specviz.engine.models.pair import Pair
 from specviz.engine.processors import (
     Processors,
     Stops,
@@ -132,7 +136,7 @@ class Options:
         )
         self._check_parts()
 
-    def resolved(self, pair: Pair) -> "Options":
+    def resolved(self, target: PreTrainedModel, eos_token_ids: Sequence[int]) -> "Options":
         """Return the options with what the generation config says where the caller says nothing.
 
         Raises ValueError for a setting that is not supported.
@@ -140,7 +144,7 @@ class Options:
         if self.generation_config is None:
             return self
         given = None if self.generation_config == "target" else self.generation_config
-        config = full_config(pair, given)
+        config = full_config(target, given, eos_token_ids)
         check_config(config)
         return replace(
             self,
@@ -149,27 +153,28 @@ class Options:
             stop=self.stop or config.stop_strings,
         )
 
-    def make_processors(self, pair: Pair) -> Processors | None:
+    def make_processors(
+        self, target: PreTrainedModel, eos_token_ids: Sequence[int]
+    ) -> Processors | None:
         """Return what processes the logits of `resolved` options; None for nothing."""
         own = self.logits_processor or LogitsProcessorList()
         config = self.generation_config
         if isinstance(config, GenerationConfig):
-            return Processors(configured(pair.target, config, own), pair.eos_token_ids)
-        return Processors(lambda _: own, pair.eos_token_ids) if own else None
+            return Processors(configured(target, config, own), eos_token_ids)
+        return Processors(lambda _: own, eos_token_ids) if own else None
 
-    def make_stops(self, pair: Pair) -> Stops | None:
+    def make_stops(self, tokenizer: PreTrainedTokenizerBase | None) -> Stops | None:
         """Return what ends rows by their text; None without stop strings.
 
-        Raises ValueError where the pair has no tokenizer.
+        Raises ValueError without a tokenizer.
         """
         if not self.stop:
             return None
-        refuse_if(
-            pair.tokenizer is None,
-            f"stop={short(self.stop)} needs text, but the pair has no tokenizer; "
-            "pass a Pair with a tokenizer",
-        )
-        return Stops(self.stop, pair.tokenizer)
+        if tokenizer is None:
+            raise ValueError(
+                f"stop={short(self.stop)} needs text, but there is no tokenizer; pass one too"
+            )
+        return Stops(self.stop, tokenizer)
 
     @classmethod
     def from_keywords(cls, keywords: Mapping[str, Any]) -> "Options":

@@ -22,7 +22,6 @@ from transformers import (
 
 from specviz.engine.batch import Batch, Request, Row
 from specviz.engine.draft import Draft
-from specviz.engine.models.pair import Pair
 from specviz.engine.sampling import SamplingParams
 
 Make = Callable[[Request], LogitsProcessorList]
@@ -179,19 +178,21 @@ def configured(target: PreTrainedModel, config: GenerationConfig, own: LogitsPro
     return make
 
 
-def full_config(pair: Pair, given: GenerationConfig | None) -> GenerationConfig:
+def full_config(
+    target: PreTrainedModel, given: GenerationConfig | None, eos_token_ids: Sequence[int]
+) -> GenerationConfig:
     """Return a generation config with the target's values and the defaults where it has none.
 
-    Raises ValueError if it names another EOS than the pair has.
+    Raises ValueError if it names other EOS ids.
     """
-    generating: Any = pair.target
+    generating: Any = target
     config: GenerationConfig = generating._prepare_generation_config(given)[0]
     eos = config.eos_token_id
     ids = [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
-    if ids != pair.eos_token_ids:
+    if ids != list(eos_token_ids):
         raise ValueError(
             f"generation_config has eos_token_id={eos!r}, and the target ends a text at "
-            f"{pair.eos_token_ids}; set it on pair.target.generation_config, too"
+            f"{list(eos_token_ids)}; set it on target.generation_config, too"
         )
     return config
 

@@ -164,7 +164,7 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
         ValueError: an argument cannot be used; the message names it, its value and the remedy.
     """
     check_pair(pair)
-    options = options.resolved(pair)
+    options = options.resolved(pair.target, pair.eos_token_ids)
     if options.sampling is not None and pair.device.type == "mps":
         raise ValueError(
             "pair.device must have float64 for sampling, got mps; "
@@ -264,8 +264,8 @@ def make_state(
         num_draft_tokens=max_draft_tokens,
         eos_token_ids=torch.tensor(pair.eos_token_ids, dtype=torch.long, device=pair.device),
         chooser=options.make_chooser(),
-        processors=options.make_processors(pair),
-        stops=options.make_stops(pair),
+        processors=options.make_processors(pair.target, pair.eos_token_ids),
+        stops=options.make_stops(pair.tokenizer),
         keep_draft=levers.keep_draft and strategy.keeps_draft,
         fault=strategy.fault,
         features=features,

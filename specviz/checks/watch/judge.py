@@ -6,7 +6,7 @@ of its inputs that is not the row's own. Not known here: hooks. Rules are those 
 `violations.RULES`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,8 +14,10 @@ from torch import Tensor
 
 from specviz.checks.watch.inputs import UNREAD, Difference, Inputs
 from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, choices
+from specviz.checks.watch.settings import Reading, explain
 from specviz.checks.watch.states import States
 from specviz.checks.watch.windows import Windows
+from specviz.engine.processors import Stops
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,9 @@ ADVICE = {
     "acceptance": "Accept the longest run of drafts that equal the target's choices before them.",
     "column": "Behind n accepted drafts take the choice of column n: the target's after all n.",
     "bonus": "Take the token behind the accepted drafts from the target, at the first that fails.",
+    "processors": "Process the scores behind each draft with its row's own text, prompt included, "
+    "and the drafts before it.",
+    "stop": "Cut a text at the first token that completes a stop string, within a round, too.",
     "eos": "Cut accepted drafts behind the first EOS.",
     "budget": "Stop at the budget, also within a round, and no sooner without EOS.",
 }
@@ -88,6 +93,8 @@ class Judge:
         is_greedy: whether the decoder takes the best tokens.
         eos: ids that end a text.
         budget: how many new tokens a request may get; None if that is not known.
+        stops: what else ends a text; None for nothing.
+        requests, readings: all of them, and what the target gives when it reads each at once.
     """
 
     inputs: Inputs
@@ -99,43 +106,50 @@ class Judge:
     is_greedy: bool = True
     eos: frozenset[int] = frozenset()
     budget: int | None = None
+    stops: Stops | None = None
+    requests: Sequence[WatchedRequest] = ()
+    readings: Sequence[Reading] = ()
 
     def judge(
-        self, request: WatchedRequest, logprobs: Tensor
+        self, request: WatchedRequest, reading: Reading
     ) -> tuple[Diagnosis | None, list[Tie]]:
         """Return the first fault of a request, or None, and its near ties.
 
-        logprobs: (n, V), what the target gives when it reads the row at once.
+        reading: what the target gives when it reads the row at once.
         """
         ties: list[Tie] = []
         for verified in request.rounds:
             fault = (
-                self._of_logits(request, verified, logprobs)
+                self._of_logits(request, verified, reading.logprobs)
                 # Wrong tokens behind EOS or the budget follow from going on at all.
                 or self._of_end(request, verified)
-                or self._of_tokens(request, verified, logprobs, ties)
+                or self._of_tokens(request, verified, reading, ties)
             )
             if fault is not None:
                 return fault, ties
         return self._of_length(request), ties
 
-    def is_own(self, request: WatchedRequest, logprobs: Tensor) -> bool:
+    def is_own(self, request: WatchedRequest, reading: Reading) -> bool:
         """Return whether a text is the target's own, near ties apart, and ends where it must.
 
-        logprobs: (n, V), what the target gives when it reads the row at once.
+        reading: what the target gives when it reads the row at once.
         """
         output = request.output
-        scores = logprobs[len(request.prompt) - 1 : len(request.tokens) - 1]
+        scores = reading.scores[len(request.prompt) - 1 : len(request.tokens) - 1]
         found = scores.gather(1, torch.tensor(output, dtype=torch.long)[:, None])[:, 0]
         # Written so that NaN counts as a difference.
         if not bool((scores.amax(1) - found <= self.tolerance).all()):
             return False
         if any(token in self.eos for token in output[:-1]):
             return False
+        stop = self._stop(request)
+        if stop is not None and stop < len(output):
+            return False
         if self.budget is None:
             return True
         # A text that is not known is concluded from what was fed, which may end before it does.
         may_end = not request.is_known or (bool(output) and output[-1] in self.eos)
+        may_end |= stop is not None
         return len(output) <= self.budget if may_end else len(output) == self.budget
 
     def _of_logits(
@@ -194,14 +208,14 @@ class Judge:
         self,
         request: WatchedRequest,
         verified: WatchedRound,
-        logprobs: Tensor,
+        reading: Reading,
         ties: list[Tie],
     ) -> Diagnosis | None:
         """Judge the tokens that a round emitted, where the logits were right."""
         for step in range(verified.gained if self.is_greedy else 0):
             index = verified.pending + 1 + step
             token = request.tokens[index]
-            scores = logprobs[index - 1]
+            scores = reading.scores[index - 1]
             gap = float(scores.max() - scores[token])
             if step == verified.matched + 1 and verified.matched < len(verified.drafts):
                 return self._of_going_on(request, verified, gap)
@@ -209,11 +223,20 @@ class Judge:
                 if gap > 0:
                     ties.append(Tie(verified.part.request, index, gap))
                 continue
+            explained = ""
+            if reading.is_processed:
+                place = verified, index
+                explained = explain(self.requests, self.readings, self.tolerance, place)
             rule, what, advice = _of_emission(verified, step, token)
+            if explained:
+                what = "an accepted draft" if rule == "acceptance" else "the target's own token"
+                advice = "processors"
             cause = (
                 f"{what}, {token}, was emitted where the target's choice is {int(scores.argmax())},"
                 f" which lies {gap:.3g} nats above it; the logits of that forward are right"
             )
+            if explained:
+                cause += f"; {token} is the best one if {explained}"
             return self._fault(verified, index, rule, cause, gap, advice)
         return None
 
@@ -241,10 +264,14 @@ class Judge:
     def _of_end(self, request: WatchedRequest, verified: WatchedRound) -> Diagnosis | None:
         """Judge whether a round went on after EOS, or beyond the budget."""
         prompt = len(request.prompt)
+        stop = self._stop(request)
         for index in range(verified.pending + 1, verified.pending + 1 + verified.gained):
             if index > prompt and request.tokens[index - 1] in self.eos:
                 cause = f"new token {index - prompt - 1} is EOS, and a token follows it"
                 return self._fault(verified, index, "eos", cause)
+            if stop is not None and index - prompt >= stop:
+                cause = f"new token {stop - 1} completes a stop string, and a token follows it"
+                return self._fault(verified, index, "eos", cause, advice="stop")
             if self.budget is not None and index - prompt >= self.budget:
                 cause = f"the budget is {self.budget} new tokens, and there are more"
                 return self._fault(verified, index, "budget", cause)
@@ -256,10 +283,18 @@ class Judge:
         is_cut = self.budget is not None and count < self.budget
         if not (is_cut and request.is_known and request.rounds):
             return None
-        if request.tokens[-1] in self.eos and count:
+        if (request.tokens[-1] in self.eos and count) or self._stop(request) is not None:
             return None
         cause = f"the text ends after {count} of {self.budget} new tokens, and not with EOS"
+        cause += "" if self.stops is None else " or a stop string"
         return self._fault(request.rounds[-1], len(request.tokens), "budget", cause)
+
+    def _stop(self, request: WatchedRequest) -> int | None:
+        """Return how many new tokens come up to a stop string; None where there is none."""
+        output = request.output
+        if self.stops is None or not output or not self.stops.ends(output):
+            return None
+        return next(n for n in range(1, len(output) + 1) if self.stops.ends(output[:n]))
 
     def _fault(
         self,

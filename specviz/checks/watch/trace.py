@@ -29,6 +29,8 @@ def to_trace(
     parts: Mapping[str, Sequence[Part]],
     settings: Mapping[str, Any],
     states: Mapping[str, Mapping[Place, tuple[int, int]]],
+    *,
+    has_choices: bool = True,
 ) -> Trace:
     """Return a record of what was followed.
 
@@ -38,6 +40,7 @@ def to_trace(
         settings: arguments of `TraceWriter`, but for the prompts.
         states: by model, forward and row, the token whose states the row went on from, as request
             and index. A model is left out if it has no states, or they are not known.
+        has_choices: whether the best tokens of the target's logits are what it chose.
     """
     for number, request in enumerate(requests):
         if all(part.index > 0 for part in request.parts):
@@ -49,8 +52,9 @@ def to_trace(
     for part in sorted([*parts["target"], *parts["draft"]], key=lambda part: part.number):
         by_forward.setdefault(part.number, []).append(part)
     builder = _Builder(
-        requests, by_forward, 1 + max(part.row for part in parts["target"]), settings, states
-    )
+        requests, by_forward, 1 + max(part.row for part in parts["target"]), settings, states,
+        has_choices=has_choices,
+    )  # fmt: skip
     for group in by_forward.values():
         builder.add(group)
     return builder.writer.trace()
@@ -66,9 +70,12 @@ class _Builder:
         batch: int,
         settings: Mapping[str, Any],
         states: Mapping[str, Mapping[Place, tuple[int, int]]],
+        *,
+        has_choices: bool,
     ) -> None:
         self._requests = requests
         self._states = states
+        self._has_choices = has_choices
         self._batch = batch
         self._verified = {each.part.place: each for request in requests for each in request.rounds}
         self._widest = max(len(verified.drafts) for verified in self._verified.values())
@@ -128,7 +135,7 @@ class _Builder:
         self._decided = {verified.part.request for verified in decided}
         known = [choices(verified) for verified in decided]
         # A record has choices for all rows of a round or for none.
-        is_known = all(
+        is_known = self._has_choices and all(
             len(found) == len(verified.drafts) + 1
             for found, verified in zip(known, decided, strict=True)
         )

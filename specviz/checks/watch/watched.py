@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel
 
 from specviz.checks.audit.target import Target
 from specviz.checks.equivalence import CEILINGS, largest_gap
@@ -46,6 +46,7 @@ from specviz.checks.watch.mixers import keeps_states
 from specviz.checks.watch.notes import notes_on
 from specviz.checks.watch.report import WatchReport
 from specviz.checks.watch.requests import Part, WatchedRequest
+from specviz.checks.watch.settings import Reading, Settings, make_settings
 from specviz.checks.watch.states import States
 from specviz.checks.watch.texts import out_of_order, without_prompts
 from specviz.checks.watch.trace import to_trace
@@ -70,6 +71,7 @@ class Watched:
         tokenizer: for prompts and outputs that are texts; None if all are token ids.
         forwards: all forwards of both models, in the order of the calls.
         ignored: for each call of the target's `generate`, what it applied and specviz does not.
+        settings: what the decoder applies to the target's scores, and what ends its texts.
     """
 
     target: PreTrainedModel = field(repr=False)
@@ -77,6 +79,7 @@ class Watched:
     tokenizer: Any = field(default=None, repr=False)
     forwards: list[CapturedForward] = field(default_factory=list, repr=False)
     ignored: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    settings: Settings = field(default_factory=Settings, repr=False)
 
     def __repr__(self) -> str:
         return f"Watched({len(self.forwards)} forwards)"
@@ -113,6 +116,11 @@ class Watched:
         ids = checked_prompts(prompts, self.tokenizer)
         known = checked_outputs(outputs, ids, self.tokenizer)
         require_bool("greedy", greedy)
+        if outputs is None and (self.settings.processors or self.settings.stops):
+            raise ValueError(
+                "outputs must be given with logits_processor, stop or generation_config, which "
+                "forwards do not show, got None; pass the new tokens of each prompt"
+            )
         if max_new_tokens is not None:
             require_int("max_new_tokens", max_new_tokens)
         if eos_token_ids is None:
@@ -206,6 +214,14 @@ class Watched:
             drafts = DraftFollower(follower.requests)
         requests = follower.requests
         numbers = {verified.part.number for request in requests for verified in request.rounds}
+        readings = [
+            Reading(
+                read_at_once(self.target, request.tokens),
+                request,
+                self.settings.of(number, request, budget),
+            )
+            for number, request in enumerate(requests)
+        ]
         judge = Judge(
             inputs=Inputs(follower.origins, follower.parts, follower.labels),
             states=States(follower.parts, requests, self.target),
@@ -216,8 +232,10 @@ class Watched:
             is_greedy=greedy,
             eos=frozenset(eos),
             budget=budget,
+            stops=self.settings.stops,
+            requests=requests,
+            readings=readings,
         )
-        readings = [read_at_once(self.target, request.tokens) for request in requests]
         faults, ties, wrong = _judged(judge, requests, readings)
         ignored = self._ignored() if greedy else ""
         is_known = all(request.is_known for request in requests)
@@ -282,6 +300,8 @@ class Watched:
 
         If it called `generate`, that is what it applied.
         """
+        if self.settings.has_config:
+            return ""
         applied = {name: value for call in self.ignored for name, value in call.items()}
         if not self.ignored or applied == ignored_settings(self.target):
             return describe_ignored(self.target) or ""
@@ -334,7 +354,8 @@ class Watched:
         parts = {"target": follower.parts, "draft": drafts.parts}
         states, lacking = self._states(follower, drafts)
         try:
-            trace = to_trace(follower.requests, parts, settings, states)
+            has_choices = self.settings.processors is None
+            trace = to_trace(follower.requests, parts, settings, states, has_choices=has_choices)
             return replace(trace, meta=trace.meta | {"unrecorded": lacking}), ""
         except ValueError as error:  # what a wrong decoder does may fit no record
             return None, str(error)
@@ -375,21 +396,21 @@ class Watched:
 
 
 def _judged(
-    judge: Judge, requests: Sequence[WatchedRequest], readings: Sequence[Tensor]
+    judge: Judge, requests: Sequence[WatchedRequest], readings: Sequence[Reading]
 ) -> tuple[list[Diagnosis], list[Tie], list[int]]:
     """Judge all requests and their texts; faults come in the order of the forwards.
 
-    readings: the target's log-probabilities of each row, read at once.
+    readings: what the target gives for each row, read at once.
     """
     faults: list[Diagnosis] = []
     ties: list[Tie] = []
     wrong: list[int] = []
-    for number, (request, logprobs) in enumerate(zip(requests, readings, strict=True)):
-        fault, near = judge.judge(request, logprobs)
+    for number, (request, reading) in enumerate(zip(requests, readings, strict=True)):
+        fault, near = judge.judge(request, reading)
         ties += near
         if fault is not None:
             faults.append(fault)
-        if judge.is_greedy and not judge.is_own(request, logprobs):
+        if judge.is_greedy and not judge.is_own(request, reading):
             wrong.append(number)
     faults.sort(key=lambda fault: (fault.forward, fault.row))
     return faults, ties, wrong
@@ -401,9 +422,9 @@ def _vocabulary_size(model: PreTrainedModel) -> int:
 
 @torch.inference_mode()
 def read_at_once(model: PreTrainedModel, tokens: Sequence[int]) -> Tensor:
-    """Return the log-probabilities (n, V) float32 of a row that is read in one forward."""
+    """Return the logits (n, V) float32 of a row that is read in one forward."""
     ids = torch.tensor([list(tokens)], device=model.device)
-    return model(ids, use_cache=False).logits[0].float().log_softmax(-1).cpu()
+    return model(ids, use_cache=False).logits[0].float().cpu()
 
 
 def eos_of(model: PreTrainedModel) -> list[int]:
@@ -418,7 +439,13 @@ def eos_of(model: PreTrainedModel) -> list[int]:
 
 
 def watch(
-    target: PreTrainedModel, draft: PreTrainedModel | None = None, *, tokenizer: Any = None
+    target: PreTrainedModel,
+    draft: PreTrainedModel | None = None,
+    *,
+    tokenizer: Any = None,
+    logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
+    stop: str | Sequence[str] | None = None,
+    generation_config: str | GenerationConfig | None = None,
 ) -> AbstractContextManager[Watched]:
     """See every forward of these models inside the block, whatever code calls them.
 
@@ -435,13 +462,24 @@ def watch(
     Args:
         target: the model that verifies, a causal LM of transformers.
         draft: the model that drafts; None if there is none.
-        tokenizer: for prompts and outputs that are texts.
+        tokenizer: for prompts and outputs that are texts, and for stop strings.
+        logits_processor, stop, generation_config: what the decoder applies, as in
+            `specviz.generate`. Its tokens are judged by the processed scores of their own rows.
 
     Raises:
-        ValueError: a model cannot be watched, for instance because it is compiled.
+        ValueError: a model cannot be watched, for instance because it is compiled; or a setting
+            cannot be used.
     """
     check_models(target, draft, tokenizer)
-    return _watching(Watched(target, draft, tokenizer))
+    settings = make_settings(
+        target,
+        tokenizer,
+        eos_of(target),
+        logits_processor=logits_processor,
+        stop=stop,
+        generation_config=generation_config,
+    )
+    return _watching(Watched(target, draft, tokenizer, settings=settings))
 
 
 @contextmanager
