@@ -66,6 +66,35 @@ def test_sglangs_gauges_are_averaged_and_give_no_positions():
     assert "no acceptance by position" in " ".join(found.unanswered())
 
 
+@pytest.mark.parametrize(
+    ("file", "values", "lengths"),
+    [
+        ("vllm.prom", ["2.70", "56.7%", "0.800, 0.560, 0.340"], [2.7, 2.7, 2.7]),
+        ("llamacpp.prom", ["2.50", "0.55556", "0.800, 0.500, 0.200"], [2.5, 2.5, 2.5]),
+        ("sglang.prom", ["3.00", "0.60"], [3.0, np.nan]),
+    ],
+)
+def test_an_engines_own_names_are_shown_as_it_shows_them(file, values, lengths):
+    """The rates of the first two differ by a bonus, and by the drafts of a round, not in length."""
+    (found,) = read_page(str(DATA / file))
+    table = found.definitions()
+    assert table["value"].tolist() == values
+    np.testing.assert_allclose(table["mean_acceptance_length"], lengths)
+    assert table["name"].is_unique
+    for length_or_rate, bonus in zip(
+        table["definition"][:2], ("included", "no bonus"), strict=True
+    ):
+        assert bonus in length_or_rate
+
+
+def test_a_page_without_positions_or_drafts_has_the_other_definitions(tmp_path):
+    line = 'vllm:spec_decode_num_drafts_total{model_name="m"} 5'
+    (found,) = read_page(page_of(tmp_path, line))
+    table = found.definitions()
+    assert table["value"].tolist() == ["1.00", "nan%"]
+    assert table["mean_acceptance_length"].isna().tolist() == [False, True]
+
+
 def page_of(tmp_path: Path, *lines: str) -> str:
     path = tmp_path / "page.prom"
     path.write_text("\n".join(lines) + "\n")
@@ -215,7 +244,7 @@ def test_the_command_says_what_the_page_says_and_what_k_the_cost_model_chooses(c
     command = ["metrics", str(VLLM), "--shapes", "qwen3-8b/0.6b", "--batch-sizes", "1", "8"]
     assert cli([*command, "--dtype", "bfloat16", "--ceilings", str(CPU_TABLE)]) == 0
     said = capsys.readouterr().out
-    for words in (SERVED, "2.7", "0.567", "0.607", "best_num_draft_tokens"):
+    for words in (SERVED, "2.7", "0.567", "0.607", "56.7%", "best_num_draft_tokens"):
         assert words in said
     pair = named_pair("qwen3-8b/0.6b")
     roofline = Roofline(*pair, Ceilings.load(CPU_TABLE), "bfloat16")

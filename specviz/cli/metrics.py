@@ -68,6 +68,8 @@ def _show(counters: "Counters", choice: "pd.DataFrame | None") -> None:
     name = counters.model or "(no name)"
     print(harmless(f"\n{counters.engine}, model {name}\n"))
     print_table(counters.summary())
+    print("\nWhat its own log calls acceptance, and the mean acceptance length that follows\n")
+    print_table(counters.definitions())
     positions = counters.positions()
     if len(positions):
         print("\nAcceptance by position, of all rounds and of those that got there\n")

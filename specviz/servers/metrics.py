@@ -51,6 +51,26 @@ _GAUGES = {
     "num_draft_tokens": "sglang:spec_num_steps",
     "rounds": "sglang:spec_verify_calls_total",
 }
+# What each engine's log calls acceptance. SGLang's rate had the bonus in it until PR 23530 (2026).
+_NO_BONUS = "accepted / drafted tokens, no bonus"
+_AT_POSITION = "accepted at a position / rounds, unconditional"
+_DEFINITIONS = {
+    "vllm": {
+        "Mean acceptance length": "1 + accepted / drafts, bonus included",
+        "Avg Draft acceptance rate": _NO_BONUS,
+        "Per-position acceptance rate": _AT_POSITION,
+    },
+    "llamacpp": {
+        "mean acceptance length": "1 + accepted / verifications, bonus included",
+        "draft acceptance (draft_n_accepted / draft_n)": _NO_BONUS,
+        "acceptance rate per position": _AT_POSITION,
+    },
+    "sglang": {
+        "accept len (spec_accept_length)": "tokens of a verification, bonus included",
+        "accept rate (spec_accept_rate)": f"{_NO_BONUS}; before PR 23530 length / num_draft_tokens",
+    },
+}
+_FORMATS = {"vllm": "{:.1%}", "llamacpp": "{:.5f}", "sglang": "{:.2f}"}  # of the rate
 _SPECULATIVE = re.compile(r"(?<![a-z])spec(ulative)?_(?!.*_created$)")
 
 
@@ -62,7 +82,7 @@ class Counters:
         engine: "vllm", "llamacpp" or "sglang".
         model: its name; "" where the page has none.
         mean_acceptance_length: 1 + accepted drafts a round, the bonus included.
-        draft_acceptance_rate: accepted / drafted.
+        draft_acceptance_rate: accepted / drafted; of SGLang, its own rate (see `definitions`).
         num_draft_tokens: K, the most drafts of a round; None where the page does not say.
         rounds: verification steps; None where they are not counted.
         drafted_tokens, accepted_tokens: None where they are not counted.
@@ -133,6 +153,24 @@ class Counters:
         numbers = np.arange(1, len(rates) + 1)
         columns = {"position": numbers, "acceptance": rates, "conditional_acceptance": conditional}
         return pd.DataFrame(columns)
+
+    def definitions(self) -> pd.DataFrame:
+        """Return how the engine itself defines and shows acceptance, one entry a name.
+
+        Columns: name, in its log (or in answers and pages); definition; value, as the log would
+        show it of what the page has; mean_acceptance_length, which follows from the value: NaN for
+        SGLang's rate, whose definition depends on the version and the shape of its trees.
+        """
+        length, rate = self.mean_acceptance_length, self.draft_acceptance_rate
+        drafts = self.drafted_tokens / self.rounds if self.drafted_tokens and self.rounds else None
+        shown = [f"{length:.2f}", _FORMATS[self.engine].format(rate)]
+        lengths = [length, math.nan if drafts is None else 1 + rate * drafts]
+        if self.rates is not None:
+            shown.append(", ".join(f"{each:.3f}" for each in self.rates))
+            lengths.append(1 + float(self.rates.sum()))
+        names = list(_DEFINITIONS[self.engine].items())[: len(shown)]
+        table = pd.DataFrame(names, columns=["name", "definition"])
+        return table.assign(value=shown, mean_acceptance_length=lengths)
 
     def unanswered(self) -> list[str]:
         """Return what the page cannot say, or says only under an assumption, as sentences."""
