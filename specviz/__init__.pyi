@@ -26,6 +26,8 @@ from .engine.strategies import strategies as strategies
 from .engine.strategies import strategy as strategy
 from .generation.chat import Chat as Chat
 from .generation.chat import chat as chat
+from .generation.expected import ExpectedAcceptance as ExpectedAcceptance
+from .generation.expected import expected_acceptance as expected_acceptance
 from .generation.generate import generate as generate
 from .generation.memory import Plan as Plan
 from .generation.memory import plan as plan

@@ -83,6 +83,12 @@ def _decoding() -> dict[str, Good]:
         "generate:options": Good(partial(sv.generate, **run), {}, RUN, options=Options),
         "decode": Good(sv.decode, run, RUN),
         "decode:options": Good(partial(sv.decode, **run), {}, RUN, options=Options),
+        "expected_acceptance": Good(sv.expected_acceptance, run | {"progress": False}, RUN),
+        "ExpectedAcceptance.frame": Good(
+            sv.ExpectedAcceptance("model", 1, 1.5, (1.2, 1.8), 0.5, (0.5,), 9, 2).frame,
+            {},
+            {"measured": "none 1.5 small"},
+        ),
         "drafter": Good(sv.drafter, {"name": "lookup"}, also_called=("drafter",)),
         "selector": Good(sv.selector, {"name": "tetris"}, also_called=("selector",)),
         "strategy": Good(sv.strategy, {"name": "inplace"}, also_called=("strategy",)),
