@@ -249,7 +249,7 @@ def _logs() -> dict[str, Good]:
         "kv_bytes_per_slot": "none {}",
     }
     given = {
-        **dict.fromkeys(("positions", "slots", "visible", "nodes", "phase"), "none"),
+        **dict.fromkeys(("positions", "slots", "visible", "nodes", "states", "phase"), "none"),
     }
     ended = {
         **dict.fromkeys(("finished", "choices", "draft_logprobs", "target_logprobs"), "none"),
