@@ -62,7 +62,7 @@ def audit_page(audit: Audit) -> str:
     parts.append(_divergences(audit.prompts))
     if audit.notes:
         items = "".join(f"<li>{_text(note)}</li>" for note in audit.notes)
-        parts.append(f"<h2>What this audit cannot tell</h2>\n<ul>{items}</ul>")
+        parts.append(f"<h2>Notes</h2>\n<ul>{items}</ul>")
     return page("specviz audit", "\n".join(parts))
 
 

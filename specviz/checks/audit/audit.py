@@ -10,6 +10,12 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from specviz.checks.audit.duo import PARTED, Duo, Endings, pair_up, with_prompts
+from specviz.checks.audit.logprobs import (
+    believed_noise,
+    can_compare,
+    compare_logprobs,
+    sentence_on,
+)
 from specviz.checks.audit.notes import notes_on
 from specviz.checks.audit.reading import OutputSet, read_outputs
 from specviz.checks.audit.report import (
@@ -21,7 +27,7 @@ from specviz.checks.audit.report import (
 )
 from specviz.checks.equivalence import CEILINGS, LOOSEST, Evidence, judge_all, largest_gap
 from specviz.checks.equivalence import UNEXPLAINED as BEYOND_NOISE
-from specviz.checks.evidence import examine, noise_of, noise_of_target
+from specviz.checks.evidence import examine, noise_of_target
 from specviz.util.validate import require_choice, require_int, short
 
 if TYPE_CHECKING:
@@ -58,6 +64,10 @@ def audit(
     largest change of a log-probability that the shapes of these forwards make, or that there is
     between reference and control. Without a target, the log-probabilities that came with the
     outputs take its place, and the report says what they cannot tell.
+
+    If the candidate brings log-probabilities of its tokens' ids, a target reads all its texts, and
+    the report says where they differ by more than noise, and what they are instead. This does not
+    change the verdict, which is about the texts.
 
     Args:
         reference: the outputs to trust.
@@ -129,17 +139,20 @@ def _report(
     shapes: Sequence[tuple[int, int]],
     conditions: dict[str, Any],
 ) -> Audit:
-    against, control_noise = None, math.nan
+    against, control_noise, doubts = None, math.nan, list[str]()
     if controls is not None:
         flags = (
             [duo.how == PARTED or bool(duo.known.fault) for duo in each]
             for each in (duos, controls)
         )
         against = against_control(*flags)
-        control_noise = noise_of(controls)
+        _, control_noise, doubt = believed_noise("control", controls)
+        doubts.append(doubt)
     if scorer is None:
-        noise = noise_of(duos) if math.isnan(control_noise) else control_noise
-    elif any(duo.is_parted for duo in duos):
+        duos, noise, doubt = believed_noise("candidate", duos)
+        noise = noise if math.isnan(control_noise) else control_noise
+        doubts.append(doubt)
+    elif any(duo.is_parted or can_compare(scorer, duo) for duo in duos):
         noise = noise_of_target(scorer, duos, shapes)
         noise = noise if math.isnan(control_noise) else max(noise, control_noise)
     else:
@@ -150,19 +163,22 @@ def _report(
     for duo, (cause, reason) in zip(duos, judge_all(known, noise, ceiling), strict=True):
         verdicts.append((UNEXPLAINED if cause == BEYOND_NOISE else cause or duo.how, reason))
     limit = largest_gap(noise, ceiling)
+    logprobs = compare_logprobs(scorer, duos, limit)
+    doubts.append(sentence_on(logprobs, limit))
     notes = notes_on(
         duos,
         known,
         limit,
         has_target=scorer is not None,
-        has_control_noise=not math.isnan(control_noise),
+        doubts=tuple(filter(None, doubts)),
+        is_own_noise=math.isnan(control_noise) and not math.isnan(noise),
         dtype=conditions["dtype"],
         ignored=None if scorer is None else scorer.ignored,
     )
     reader = None if scorer is None else scorer.tokenizer
     table = make_prompts(duos, known, verdicts, controls, reader)
     totals = make_totals([verdict for verdict, _ in verdicts])
-    return Audit(table, totals, against, noise, limit, conditions, notes)
+    return Audit(table, totals, against, noise, limit, conditions, notes, logprobs)
 
 
 def _conditions(

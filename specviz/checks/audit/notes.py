@@ -1,4 +1,4 @@
-"""What an audit cannot tell, and what speaks against its reference, in sentences."""
+"""What an audit cannot tell, and what speaks against its reference and log-probabilities."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,8 @@ def notes_on(
     limit: float,
     *,
     has_target: bool,
-    has_control_noise: bool,
+    doubts: tuple[str, ...],
+    is_own_noise: bool,
     dtype: str | None,
     ignored: str | None,
 ) -> tuple[str, ...]:
@@ -24,18 +25,20 @@ def notes_on(
         known: what is known of each that differs.
         limit: the largest gap that noise explains.
         has_target: whether a target scored them.
-        has_control_noise: whether the noise is that of the reference against a control.
+        doubts: what is wrong with log-probabilities that came with the texts.
+        is_own_noise: without a target, whether the noise is that of the reference against the
+            candidate.
         dtype: of the target, or of the runs; None where unknown.
         ignored: what the target asks of `generate` that an audit does not compute.
     """
-    found = [*_on_texts(duos)]
-    if ignored and not all(duo.how == EQUAL for duo in duos):
+    found = [*doubts, *_on_texts(duos)]
+    if ignored and not all(duo.how == EQUAL and not duo.candidate.logprobs for duo in duos):
         found.append(ignored)
     parted = [duo for duo in duos if duo.is_parted]
     if parted and has_target:
         found += _on_target(known, limit, dtype)
     elif not all(duo.unit == "character" for duo in parted):  # of which that is said already
-        found += _without_target(parted, has_control_noise, dtype)
+        found += _without_target(parted, is_own_noise, dtype)
     return tuple(found)
 
 
@@ -90,9 +93,7 @@ def _on_target(known: Sequence[Evidence | None], limit: float, dtype: str | None
         )
 
 
-def _without_target(
-    parted: Sequence[Duo], has_control_noise: bool, dtype: str | None
-) -> Iterator[str]:
+def _without_target(parted: Sequence[Duo], is_own_noise: bool, dtype: str | None) -> Iterator[str]:
     sides = [side for duo in parted for side in (duo.reference, duo.candidate)]
     if all(side.logprobs is None and side.candidates is None for side in sides):
         yield (
@@ -104,7 +105,7 @@ def _without_target(
         "No target scored these texts. The gaps are what the decoders said of themselves, and what "
         "the candidate wrote after a divergence is not judged."
     )
-    if not has_control_noise:
+    if is_own_noise:
         yield (
             "The noise is the change of log-probabilities from the reference to the candidate, up "
             "to where they part. A slight fault of the candidate would count as noise; pass a "

@@ -96,7 +96,13 @@ class Audit:
         noise: the largest measured change of a log-probability; NaN where none was measured.
         limit: the largest gap that it explains.
         conditions: what was compared, with which target, dtype, device and versions.
-        notes: what the audit cannot tell, in sentences.
+        notes: what the audit cannot tell, in sentences, and what is wrong with log-probabilities.
+        logprobs: one entry per prompt, on the log-probabilities that the candidate says its tokens
+            have, against the target's:
+            difference: the largest one, of tokens that are not too unlikely; NaN if not compared.
+            token: the index of the new token that has it.
+            explanation: what the candidate's are if they differ by more than noise, such as "all
+                zero", or that no reason is known; "" otherwise.
     """
 
     prompts: pd.DataFrame
@@ -106,10 +112,11 @@ class Audit:
     limit: float
     conditions: Mapping[str, Any]
     notes: tuple[str, ...]
+    logprobs: pd.DataFrame
 
     @property
     def passed(self) -> bool:
-        """Whether every divergence was judged, and a tie explains each."""
+        """Whether every divergence was judged, and a tie explains each. `logprobs` do not count."""
         return not self._count(UNEXPLAINED) and not self._count(UNKNOWN)
 
     @property

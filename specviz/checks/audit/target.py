@@ -1,5 +1,5 @@
-"""The target of an audit: a causal LM of any kind of attention with its tokenizer, without a
-draft.
+"""The target of an audit: a causal LM of any kind of attention with its tokenizer. The draft of a
+pair says only whose a candidate's log-probabilities are.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ from specviz.util.validate import require_choice, short
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A model that scores texts, and its tokenizer or None.
+    """A model that scores texts, its tokenizer or None, and the draft of its pair or None.
 
     Raises:
         ValueError, TypeError: the model is not a causal LM, or the tokenizer is not its own.
@@ -39,6 +39,7 @@ class Target:
 
     target: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None = None
+    draft: "Target | None" = None
 
     def __post_init__(self) -> None:
         check_causal("target", self.target)
@@ -181,7 +182,7 @@ def find_target(
             "tokenizer is given, but the target brings its own; pass it with a model in memory only"
         )
     if isinstance(target, Pair):
-        return Target(target.target.eval(), target.tokenizer)
+        return Target(target.target.eval(), target.tokenizer, Target(target.draft.eval()))
     if isinstance(target, PreTrainedModel):
         return Target(target.eval(), tokenizer)
     if not is_stored:
