@@ -178,6 +178,8 @@ def test_right_values_are_right(kind: str, dtype: str):
     is_compared = found.logprobs["difference"].notna()
     known = [each is not None and any(x is not None for x in each) for each in said]
     assert is_compared.tolist() == known
+    alone = sv.audit(outputs(run(dtype), right(dtype)), outputs(run(dtype), said))
+    assert alone.notes == ()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
