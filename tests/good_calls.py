@@ -56,6 +56,7 @@ def good_calls() -> dict[str, Good]:
     return {name: good for part in parts for name, good in part().items()}
 
 
+SETTINGS = {"logits_processor": "none []", "stop": "none []", "generation_config": "none"}
 RUN = {
     "prompts": "nested",
     "num_draft_tokens": "small",
@@ -66,6 +67,7 @@ RUN = {
     "graphs": "none",
     "num_threads": "none small",
     "levers": "none",
+    **SETTINGS,
     "memory_budget": "none",
     **dict.fromkeys(("deterministic", "compile", "record", "progress"), "True"),
 }
@@ -141,7 +143,7 @@ def _records() -> dict[str, Good]:
         "watch": Good(
             sv.watch,
             {"target": make_pair("llama").target, "draft": make_pair("llama").draft},
-            {"draft": "none", "tokenizer": "none"},
+            {"draft": "none", "tokenizer": "none"} | SETTINGS,
         ),
         "audit": Good(
             sv.audit,
@@ -149,7 +151,9 @@ def _records() -> dict[str, Good]:
             {
                 **dict.fromkeys(("reference", "candidate"), "nested"),
                 **dict.fromkeys(("control", "prompts"), "none nested"),
-                **dict.fromkeys(("target", "tokenizer", "device", "dtype"), "none"),
+                **dict.fromkeys(
+                    ("target", "tokenizer", "device", "dtype", "generation_config"), "none"
+                ),
                 "batch_size": "int",
                 "num_draft_tokens": "count",
             },

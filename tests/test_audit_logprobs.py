@@ -67,7 +67,8 @@ def in_a_batch(models: sv.Pair, found: sv.Result, rows: int, step: int) -> list[
     values: list[list[float]] = [[] for _ in texts]
     for first in range(0, len(texts), rows):
         group = texts[first : first + rows]
-        for m, logprobs in _forwards(models, group, step):
+        for m, logits in _forwards(models, group, step):
+            logprobs = logits.log_softmax(-1)
             for row, (_, new) in enumerate(group):
                 for j, token in enumerate(new[m : m + step]):
                     values[first + row].append(float(logprobs[row, j, token]))
@@ -216,7 +217,7 @@ def test_right_values_of_a_wrong_text_are_right(dtype: str):
         scored = (output["prompt"], output["token_ids"])
         logprobs = [_forwards(pair(dtype), [scored], 1)]
         output["logprobs"] = [
-            float(values[0, 0, token])
+            float(values[0, 0].log_softmax(-1)[token])
             for (_, values), token in zip(logprobs[0], output["token_ids"], strict=True)
         ]
     audited = sv.audit(outputs(found), candidate, pair(dtype))

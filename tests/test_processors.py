@@ -223,7 +223,7 @@ def test_what_the_checkpoint_ships_is_applied() -> None:
     pair = copy.deepcopy(make_pair("llama"))
     pair.target.generation_config.update(repetition_penalty=1.5, no_repeat_ngram_size=2)
     options = {"batch_size": 3, "max_new_tokens": NEW_TOKENS}
-    with pytest.warns(UserWarning, match="or pass generation_config='target'"):
+    with pytest.warns(UserWarning, match="pass generation_config='target'"):
         plain = generate(pair, PROMPTS, **options)
     found = generate(pair, PROMPTS, generation_config="target", record=True, **options)
     config = {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2}

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
-import { joinedRanges, maskCells } from "../src/film/sight.js";
+import { joinedRanges } from "../src/film/ranges.js";
+import { maskCells } from "../src/film/sight.js";
 import { tinyFilm } from "./tiny.js";
 
 /** @param {ReturnType<typeof maskCells>} cells */

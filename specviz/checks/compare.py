@@ -138,6 +138,11 @@ def compare(
             )
     _check_same(result, reference)
     if pair is not None:
+        if result.meta.get("logits_processor"):
+            raise ValueError(
+                "pair reads scores that are not processed, and the runs have logits_processor="
+                f"{short(result.meta['logits_processor'])}; leave pair out"
+            )
         check_pair_made_record(pair, result.meta, "result")
         check_pair_made_record(pair, reference.meta, "reference")
     judged = judge_runs(result, reference, pair)
@@ -240,6 +245,9 @@ def _check_same(result: Result | Trace, reference: Result | Trace) -> None:
         remedies["seed"] = "run both with the same seed"
     for key, remedy in remedies.items():
         _require_same(key, result.meta[key], reference.meta[key], remedy)
+    for key in ("logits_processor", "stop"):
+        remedy = f"run both with the same {key}"
+        _require_same(key, result.meta.get(key), reference.meta.get(key), remedy)
 
 
 def _require_same(name: str, ours: object, theirs: object, remedy: str) -> None:

@@ -187,6 +187,9 @@ def _read(
     ids = [token for token in tokens if isinstance(token, int)]
     found = []
     for text in [[*ids, end] for end in ends] or [ids]:
-        scores = score_text(target, (duo.prompt_ids or (), text))
+        prompt = duo.prompt_ids or ()
+        processors_of = getattr(target, "processors_of", None)  # a pair has none
+        processors = processors_of(prompt, text) if processors_of else None
+        scores = score_text(target, (prompt, text), processors=processors)
         found.append((scores.logprobs[:, 0] - scores.chosen, scores))
     return min(found, key=lambda each: float(each[0][-1]))

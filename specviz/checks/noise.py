@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Union
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import LogitsProcessorList
 
 from specviz.checks.scores import TextScores
 
@@ -22,12 +23,22 @@ Scoring = Union["Pair", "Target"]  # what has a target
 Text = tuple[Sequence[int], Sequence[int]]  # a prompt's tokens and the new ones
 
 
-def score_text(pair: Scoring, text: Text, leading: int = 5) -> TextScores:
+def score_text(
+    pair: Scoring, text: Text, leading: int = 5, processors: LogitsProcessorList | None = None
+) -> TextScores:
     """Score one text at batch 1: the prompt in one forward, up to STEP new tokens in a second one,
     and so on.
+
+    processors: of its logits; each place is processed with the text before it.
     """
     parts = []
-    for m, (logprobs,) in _forwards(pair, [text], STEP):
+    for m, (logits,) in _forwards(pair, [text], STEP):
+        if processors:
+            texts = ([[*text[0], *text[1][: m + j]]] for j in range(len(logits)))
+            ids = (torch.tensor(each, device=logits.device) for each in texts)
+            rows = [processors(each, row[None]) for each, row in zip(ids, logits, strict=True)]
+            logits = torch.cat(rows)
+        logprobs = logits.log_softmax(-1)
         new = torch.tensor(text[1][m : m + len(logprobs)], device=logprobs.device)
         top = logprobs.topk(min(leading, logprobs.shape[-1]), -1)
         chosen = logprobs.gather(1, new[:, None])[:, 0]
@@ -65,7 +76,8 @@ def measure_noise(
             for i in group:
                 if i not in alone:
                     alone[i] = score_text(pair, texts[i], leading)
-            for m, logprobs in _forwards(pair, [texts[i] for i in group], step):
+            for m, logits in _forwards(pair, [texts[i] for i in group], step):
+                logprobs = logits.log_softmax(-1)
                 for row, i in enumerate(group):
                     ids = torch.from_numpy(alone[i].ids[m : m + step]).to(pair.device)
                     before = torch.from_numpy(alone[i].logprobs[m : m + step]).to(pair.device)
@@ -79,8 +91,8 @@ def measure_noise(
 def _forwards(pair: Scoring, texts: Sequence[Text], step: int) -> Iterator[tuple[int, Tensor]]:
     """Feed texts together: the prompts in one forward, then `step` new tokens at a time.
 
-    Yields (m, log-probabilities (b, q, V) float32) of the new tokens m to m + q - 1. Behind the end
-    of a shorter text they mean nothing.
+    Yields (m, logits (b, q, V) float32) of the new tokens m to m + q - 1. Behind the end of a
+    shorter text they mean nothing.
     """
     prompt_length = max(len(prompt) for prompt, _ in texts)
     new_length = max(len(new) for _, new in texts)
@@ -113,4 +125,4 @@ def _forwards(pair: Scoring, texts: Sequence[Text], step: int) -> Iterator[tuple
         cache = out.past_key_values
         # A padded LM head has more columns than tokens; they would change the softmax.
         logits = out.logits[..., : pair.vocabulary_size].to(pair.device)
-        yield m, logits.float().log_softmax(-1)
+        yield m, logits.float()

@@ -21,6 +21,7 @@ def audit(
     dtype: DtypeName | None = None,
     batch_size: int = 8,
     num_draft_tokens: int = 5,
+    generation_config: Literal["target"] | None = None,
     report: Path | None = None,
     reference_url: str | None = None,
     candidate_url: str | None = None,
@@ -47,6 +48,8 @@ def audit(
         dtype: of the runs (that of the target's files).
         batch_size: rows of the candidate's batch, for the noise.
         num_draft_tokens: draft tokens a row and round, for the noise.
+        generation_config: target, if the texts were chosen from scores as the target's
+            generation_config processes them.
         report: the HTML page (beside the candidate, to .html).
         reference_url: instead of --reference: a server, for instance http://localhost:8000/v1.
         candidate_url: instead of --candidate: a server.
@@ -91,6 +94,7 @@ def audit(
         dtype=dtype,
         batch_size=batch_size,
         num_draft_tokens=num_draft_tokens,
+        generation_config=generation_config,
     )
     print(found)
     print()

@@ -35,7 +35,7 @@ from specviz.engine.selectors import selector as selector_by_name
 from specviz.engine.strategies import Strategy
 from specviz.engine.strategies import strategy as strategy_by_name
 from specviz.util.levers import Levers
-from specviz.util.validate import is_list, require_bool, require_int, require_kind, short
+from specviz.util.validate import is_list, is_one_of, require_bool, require_int, require_kind, short
 
 MAX_THREADS = 1024
 LANES = 2
@@ -127,10 +127,8 @@ class Options:
         if self.stop is not None:
             object.__setattr__(self, "stop", _stop_strings(self.stop))
         refuse_if(
-            not (
-                self.generation_config in (None, "target")
-                or isinstance(self.generation_config, GenerationConfig)
-            ),
+            not isinstance(self.generation_config, GenerationConfig | None)
+            and not is_one_of(self.generation_config, ("target",)),
             "generation_config must be 'target' or a GenerationConfig, got "
             f"{short(self.generation_config)}; pass 'target' for what the checkpoint ships",
         )

@@ -49,18 +49,18 @@ _WARPERS: dict[str, tuple[Any, ...]] = {
 class Processors:
     """Processes the logits of a batch of rows of different lengths.
 
-    make: returns the processors of a request. Those of one prompt may depend on its length.
+    make: returns new processors of a request, since they may depend on its prompt.
     """
 
     def __init__(self, make: Make, eos_token_ids: Sequence[int]) -> None:
-        self._make = make
+        self.make = make
         self._eos = set(eos_token_ids)
         self._made: dict[int, LogitsProcessorList] = {}
 
     def of(self, request: Request) -> LogitsProcessorList:
         """Return the processors of a request."""
         if request.index not in self._made:
-            self._made[request.index] = self._make(request)
+            self._made[request.index] = self.make(request)
         return self._made[request.index]
 
     def next(self, batch: Batch, ahead: Sequence[Tensor], logits: Tensor) -> Tensor:
@@ -189,7 +189,7 @@ def full_config(
     config: GenerationConfig = generating._prepare_generation_config(given)[0]
     eos = config.eos_token_id
     ids = [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
-    if ids != list(eos_token_ids):
+    if set(ids) != set(eos_token_ids):
         raise ValueError(
             f"generation_config has eos_token_id={eos!r}, and the target ends a text at "
             f"{list(eos_token_ids)}; set it on target.generation_config, too"

@@ -172,7 +172,7 @@ def make_run(pair: Pair, prompts: Sequence[Prompt], options: Options) -> Run:
         )
     ignored = describe_ignored(pair.target)
     if ignored is not None and options.generation_config is None:
-        warnings.warn(f"{ignored}, or pass generation_config='target'", stacklevel=2)
+        warnings.warn(ignored, stacklevel=2)
     strategy, drafter, selector = options.parts
     for role, model in {"target": pair.target, **drafter.models(pair)}.items():
         name = f"heads[{model.settings.kind!r}]" if isinstance(model, DraftHead) else role

@@ -2,9 +2,10 @@
 // (specviz/checks/attention.py); here that is laid over what the slots hold. Knows no pixels.
 
 import { driftsAway } from "./positions.js";
-import { layerWords } from "./states.js";
+import { joinedRanges } from "./ranges.js";
+import { narrowed, windowed, windowOf } from "./windows.js";
 
-/** @import { Fault, FeedRun, Film, LaneRun, MaskCells, Move, Query, Range, RowEntry, Segment, Sight, StageEntry, Windowed, Windows } from "../types.d.ts" */
+/** @import { Fault, FeedRun, Film, LaneRun, MaskCells, Move, Query, Range, RowEntry, Segment, Sight, StageEntry, Windows } from "../types.d.ts" */
 
 /**
  * A block of slots that one run of a lane covers, cut where the mask or its holes begin or end.
@@ -275,57 +276,6 @@ function sightOf(film, piece, slot, until, firstDraft, leaks, holes) {
 }
 
 /**
- * Where the window of a query begins, and where it should: at slot 0 where there is none.
- * @param {Windows | null} windows
- * @param {number} n
- * @returns {Range}
- */
-function windowOf(windows, n) {
-  const start = windows?.starts[n] ?? 0;
-  return [start, windows?.due?.[n] ?? start];
-}
-
-/**
- * What a slot that a query sees is in layers with a window.
- * @param {Sight} whole
- * @param {number} slot
- * @param {Range} window
- * @returns {Sight}
- */
-function narrowed(whole, slot, [start, due]) {
-  if (slot < start) return slot < due ? "beyond" : "hole";
-  return slot < due ? "leak" : whole;
-}
-
-/**
- * The layers with a window of the model that these runs were read by, and what is wrong there.
- * @param {Film} film
- * @param {number} step
- * @param {FeedRun[]} fed
- * @returns {Windowed | null}
- */
-function windowed(film, step, fed) {
-  const { meta } = film.json;
-  const model = fed[0][0] ? "draft" : "target";
-  const { windows, feeds } = film.stage(step);
-  const own = fed.flatMap((run) => windows?.[feeds.indexOf(run)] ?? []);
-  const [type, width] = Object.entries(meta.windows?.[model] ?? {})[0] ?? [];
-  if (!own.length || type === undefined || width === undefined) return null;
-  /** @type {Range[]} */
-  const leaks = [];
-  /** @type {Range[]} */
-  const holes = [];
-  for (const { starts, due } of own)
-    due?.forEach((right, n) => {
-      if (starts[n] < right) leaks.push([starts[n], right]);
-      if (starts[n] > right) holes.push([right, starts[n]]);
-    });
-  const layers = layerWords(meta.layers?.[model], (each) => each === type);
-  const chunks = type === "chunked_attention";
-  return { width, layers, chunks, leaks: joinedRanges(leaks), holes: joinedRanges(holes) };
-}
-
-/**
  * @param {number[]} edges
  * @param {number} most
  */
@@ -340,20 +290,4 @@ function sortedEdges(edges, most) {
  */
 function covers(ranges, slot) {
   return ranges.some(([start, stop]) => slot >= start && slot < stop);
-}
-
-/**
- * Ranges in order, joined where they touch or overlap.
- * @param {Range[]} ranges
- * @returns {Range[]}
- */
-export function joinedRanges(ranges) {
-  /** @type {Range[]} */
-  const joined = [];
-  for (const [start, stop] of [...ranges].sort((one, other) => one[0] - other[0])) {
-    const last = joined.at(-1);
-    if (last && start <= last[1]) last[1] = Math.max(last[1], stop);
-    else joined.push([start, stop]);
-  }
-  return joined;
 }

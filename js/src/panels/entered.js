@@ -2,7 +2,7 @@
 // against its budget.
 
 import { counted, PAD, rangeWords, wrapWords } from "../draw/words.js";
-import { joinedRanges } from "../film/sight.js";
+import { joinedRanges } from "../film/ranges.js";
 import { Lines } from "./lines.js";
 
 /** @import { Pen, RowEntry, View } from "../types.d.ts" */

@@ -4,7 +4,7 @@
 import { Kept } from "../draw/text.js";
 import { counted, PAD, rangeWords, wrapWords } from "../draw/words.js";
 import { drafterName } from "../film/head.js";
-import { joinedRanges } from "../film/sight.js";
+import { joinedRanges } from "../film/ranges.js";
 
 /** @import { Item, Pen, StepViolation, View } from "../types.d.ts" */
 

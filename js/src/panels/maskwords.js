@@ -3,7 +3,7 @@
 
 import { counted, quoted, rangeWords } from "../draw/words.js";
 import { drafterName } from "../film/head.js";
-import { joinedRanges } from "../film/sight.js";
+import { joinedRanges } from "../film/ranges.js";
 
 /** @import { Film, MaskCells, Query, Range, Segment, Sight, Windowed } from "../types.d.ts" */
 

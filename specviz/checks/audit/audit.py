@@ -31,11 +31,11 @@ from specviz.checks.evidence import examine, noise_of_target
 from specviz.util.validate import require_choice, require_int, short
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import GenerationConfig, PreTrainedTokenizerBase
 
     from specviz.checks.audit.target import Target
 
-PROCESSED = "the target's generation_config asks for processed scores, which are not computed here"
+PROCESSED = "scores were processed, or the target asks for it; pass generation_config to judge them"
 
 
 def audit(
@@ -50,6 +50,7 @@ def audit(
     dtype: str | None = None,
     batch_size: int = 8,
     num_draft_tokens: int = 5,
+    generation_config: "str | GenerationConfig | None" = None,
 ) -> Audit:
     """Judge a candidate's greedy outputs against a reference's, prompt by prompt.
 
@@ -81,6 +82,8 @@ def audit(
             of the runs, which decides how much noise is believed.
         batch_size, num_draft_tokens: B and K of the candidate's run, the shapes in which the noise
             is measured. A `Result` or a `Trace` brings its own.
+        generation_config: "target", or a `GenerationConfig`: the texts were chosen from scores that
+            it processes, by a repetition penalty for instance, and are judged by such scores.
 
     Raises:
         ValueError: an output cannot be read, the sides are not of the same prompts, or the target
@@ -97,7 +100,7 @@ def audit(
         if role != "control" or source is not None:
             side = read_outputs(role, source)
             sides[role] = side if prompts is None else with_prompts(side, prompts)
-    scorer = _target(target, tokenizer, device, dtype)
+    scorer = _target(target, tokenizer, device, dtype, generation_config)
     reader = None if scorer is None else scorer.tokenizer
     endings = Endings(frozenset(eos for side in sides.values() for eos in side.eos_token_ids))
     if scorer is not None:
@@ -111,8 +114,10 @@ def audit(
     shapes.add(sides["candidate"].shape(batch_size, num_draft_tokens))
     conditions = _conditions(sides, scorer, dtype, sorted(shapes))
     if scorer is not None:
-        # Runs of specviz process no scores.
-        if scorer.ignored is not None and not all(side.is_run for side in sides.values()):
+        # Runs of specviz that process scores say so.
+        are_raw = all(side.is_run and not side.is_processed for side in sides.values())
+        is_asked = scorer.ignored is not None or any(side.is_processed for side in sides.values())
+        if scorer.processors is None and is_asked and not are_raw:
             duos = [
                 replace(duo, known=Evidence(unjudged=PROCESSED)) if duo.is_parted else duo
                 for duo in duos
@@ -121,12 +126,15 @@ def audit(
     return _report(duos, controls, scorer, sorted(shapes), conditions)
 
 
-def _target(target: Any, tokenizer: Any, device: str | None, dtype: str | None) -> "Target | None":
+def _target(
+    target: Any, tokenizer: Any, device: str | None, dtype: str | None, config: Any
+) -> "Target | None":
     if target is not None:
         from specviz.checks.audit.target import find_target
 
-        return find_target(target, tokenizer, device, dtype)
-    for name, value in (("tokenizer", tokenizer), ("device", device)):
+        return find_target(target, tokenizer, device, dtype, config)
+    given = (("tokenizer", tokenizer), ("device", device), ("generation_config", config))
+    for name, value in given:
         if value is not None:
             raise ValueError(f"{name}={short(value)} is given, but no target; pass the target too")
     return None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # What wrong log-probabilities are.
 ZERO, CONSTANT, BASE = "all zero", "all the same", "in base {}"
+PROCESSED = "those after processing"
 NEXT, BEFORE = "shifted by one (the next token's)", "shifted by one (the previous token's)"
 OTHER_PROMPT, DRAFT = "those of prompt {}", "those of the draft"
 NO_REASON = "for no reason that is known here"
@@ -140,12 +141,13 @@ def _readable(target: "Target", duo: Duo) -> Sequence[int]:
     return ids[:stop]
 
 
-def _chosen(target: "Target", duo: Duo, ids: Sequence[int]) -> Array:
-    """Return a model's log-probabilities of a text's own tokens, (M,)."""
+def _chosen(target: "Target", duo: Duo, ids: Sequence[int], processors: Any = None) -> Array:
+    """Return a model's log-probabilities of a text's own tokens, (M,), as processed."""
     # Imported here, so that files can be compared without torch.
     from specviz.checks.noise import score_text
 
-    return score_text(target, (duo.prompt_ids or (), ids)).chosen.astype(float)
+    text = duo.prompt_ids or (), ids
+    return score_text(target, text, processors=processors).chosen.astype(float)
 
 
 def _array(logprobs: Sequence[float]) -> Array:
@@ -173,6 +175,9 @@ def _explanations(
     """Yield what the values that prompt i is said to have may be, (M,), the cheapest first."""
     own = right[i]
     yield from _shifted(own)
+    if target.processors is not None:
+        ids = _readable(target, duo)
+        yield PROCESSED, _chosen(target, duo, ids, target.processors_of(duo.prompt_ids or (), ids))
     for base in (10, 2):
         yield BASE.format(base), own / math.log(base)
     others = {}

@@ -35,6 +35,7 @@ class OutputSet:
         batch_size, num_draft_tokens, dtype: of the run; None where unknown.
         eos_token_ids: of the run's target; none where unknown.
         first_violated: the first invariant that its record violates, "" if none.
+        is_processed: whether the run has chosen its tokens from processed scores.
     """
 
     name: str
@@ -44,6 +45,7 @@ class OutputSet:
     dtype: str | None = None
     eos_token_ids: tuple[int, ...] = ()
     first_violated: str = ""
+    is_processed: bool = False
 
     @property
     def is_run(self) -> bool:
@@ -175,6 +177,7 @@ def read_run(role: str, run: Result | Trace) -> OutputSet:
         meta["dtype"],
         tuple(meta["eos_token_ids"]),
         min(firsts.values(), key=_stage).rule if firsts else "",
+        bool(meta.get("logits_processor")),
     )
 
 

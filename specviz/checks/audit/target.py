@@ -3,7 +3,7 @@ pair says only whose a candidate's log-probabilities are.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,15 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
+    LogitsProcessorList,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from specviz.checks.audit.duo import Duo
 from specviz.checks.audit.reading import OutputSet
+from specviz.engine.batch import Request
 from specviz.engine.models.compat import (
     check_causal,
     check_vocabularies,
@@ -26,12 +29,16 @@ from specviz.engine.models.compat import (
 from specviz.engine.models.hub import find
 from specviz.engine.models.pair import DTYPES, Pair, find_device
 from specviz.engine.models.settings import describe_ignored
+from specviz.engine.options import Options
+from specviz.engine.processors import Processors
 from specviz.util.validate import require_choice, short
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
     """A model that scores texts, its tokenizer or None, and the draft of its pair or None.
+
+    processors: what the logits are processed by; None if that is not known.
 
     Raises:
         ValueError, TypeError: the model is not a causal LM, or the tokenizer is not its own.
@@ -40,6 +47,7 @@ class Target:
     target: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None = None
     draft: "Target | None" = None
+    processors: Processors | None = None
 
     def __post_init__(self) -> None:
         check_causal("target", self.target)
@@ -84,7 +92,14 @@ class Target:
     @property
     def ignored(self) -> str | None:
         """In a sentence, what the target asks of `generate` that plain forwards do not compute."""
-        return describe_ignored(self.target)
+        return None if self.processors is not None else describe_ignored(self.target)
+
+    def processors_of(self, prompt: Sequence[int], new: Sequence[int]) -> LogitsProcessorList:
+        """Return what the logits of one text are processed by."""
+        if self.processors is None:
+            return LogitsProcessorList()
+        # Made anew for each, since they may depend on the prompt.
+        return self.processors.make(Request(0, tuple(prompt), len(new)))
 
     @property
     def name(self) -> str:
@@ -157,6 +172,7 @@ def find_target(
     tokenizer: PreTrainedTokenizerBase | None,
     device: str | None,
     dtype: str | None,
+    generation_config: str | GenerationConfig | None = None,
 ) -> Target:
     """Return the target that a folder or hub id, a pair or a model stands for, to evaluate it.
 
@@ -164,6 +180,7 @@ def find_target(
         target: a folder or hub id, a `Pair`, or a transformers model.
         tokenizer: of a model in memory, else None.
         device, dtype: of a target that is loaded, else None; see `load_pair`.
+        generation_config: what its logits are processed by; None for nothing.
 
     Raises:
         ValueError: the target cannot be loaded, or an argument does not belong to it.
@@ -181,6 +198,21 @@ def find_target(
         raise ValueError(
             "tokenizer is given, but the target brings its own; pass it with a model in memory only"
         )
+    found = _found(target, tokenizer, device, dtype, is_stored)
+    if generation_config is None:
+        return found
+    eos = sorted(found.eos_token_ids)
+    options = Options(generation_config=generation_config).resolved(found.target, eos)
+    return replace(found, processors=options.make_processors(found.target, eos))
+
+
+def _found(
+    target: Any,
+    tokenizer: PreTrainedTokenizerBase | None,
+    device: str | None,
+    dtype: str | None,
+    is_stored: bool,
+) -> Target:
     if isinstance(target, Pair):
         return Target(target.target.eval(), target.tokenizer, Target(target.draft.eval()))
     if isinstance(target, PreTrainedModel):

@@ -90,8 +90,8 @@ def describe_ignored(model: PreTrainedModel) -> str | None:
         return None
     return (
         f"target.generation_config has {listed(ignored)}: generate() would apply it and specviz "
-        "does not, so the text may differ; set it to None on pair.target.generation_config to "
-        "compare the two"
+        "does not, so the text may differ; pass generation_config='target', or set it to None on "
+        "pair.target.generation_config"
     )
 
 
