@@ -2,13 +2,14 @@
 
 import copy
 import json
+import re
 import warnings
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from conftest import check_refusal, generate
+from conftest import check_refusal, debug_page, generate
 from transformers import GenerationConfig, LogitsProcessorList, RepetitionPenaltyLogitsProcessor
 
 import specviz as sv
@@ -140,3 +141,13 @@ def test_the_command_judges_by_the_settings(setting: str, tmp_path: Any, capsys:
     assert status == (setting == "without")
     shown = capsys.readouterr().out.splitlines()[0]
     assert ("unexplained" in shown) == (setting == "without")
+
+
+def test_the_example_of_the_page_prints_what_it_says(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    section = debug_page("Audit").partition("### Saved outputs")[2]
+    code, printed = re.findall(r"```(?:python)?\n(.*?)```", section, re.DOTALL)[:2]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "debug.md", "exec"), {"__name__": "example"})
+    assert capsys.readouterr().out == printed
