@@ -56,7 +56,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "tree, gumbel": ("eqspec", {}, {"drafter": TREE, "num_draft_tokens": 5, "sampling": GUMBEL}),
     "static tree": ("masking", {}, {"drafter": "static_tree", "num_draft_tokens": 6}),
     "threshold": ("exspec", POOL, {"selector": UNSURE, "sampling": GUMBEL, "batch_size": 2}),
-    "states": ("exspec", POOL, {"batch_size": 2}),
+    "states": ("exspec", POOL | {"window": 3}, {"batch_size": 2}),  # prompts enter late
     "windows": ("eqspec", {}, {}),
     "windows, holes": ("masking", {}, {}),
 }
