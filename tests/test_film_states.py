@@ -14,6 +14,7 @@ import pytest
 import test_layer_masks
 import test_states
 from conftest import NEW_TOKENS, generate, make_prompts
+from mutations import edited
 
 import specviz as sv
 from specviz.record.replay import Replay
@@ -124,6 +125,16 @@ def test_a_row_that_goes_on_from_wrong_states_shows_which_are_due() -> None:
         assert f"after index {due}" in first.expected
         words = scene["stages"][phase]["words_of"][number]
         assert f"the state after index {wrong} instead of the one after index {due}" in words
+
+
+def test_a_damaged_record_has_a_film() -> None:
+    trace = recorded("eqspec")
+    reading = np.flatnonzero(trace.states["phase"] == VERIFY)[-1]  # a row that goes on
+    for column, value in (("feed", -1), ("feed", 0), ("row", 2), ("round", 0), ("step", 7)):
+        damaged = edited(trace, "states", int(reading), **{column: value})
+        assert film(damaged)["violations"]
+        words = str(film(damaged, judge=False)["rounds"])
+        assert ("will go on from no state" in words) == (value == -1)
 
 
 def test_a_film_that_is_not_judged_calls_no_state_wrong() -> None:

@@ -150,19 +150,15 @@ def test_a_grammar_is_asked_of_allowed_texts_alone(strategy: str, batch_size: in
         {"selector": "tetris", "num_draft_tokens": 2},
         {"lanes": 2, "batch_size": 4},
         {"deterministic": True},
-        {"compile": False, "num_draft_tokens": "auto"},
+        {"num_draft_tokens": "auto"},
     ],
     ids=str,
 )
 def test_options_keep_the_text(options: dict[str, Any]) -> None:
     config = GenerationConfig(**CONFIGS["all"])
     assert run(**options, generation_config=config).tokens == due("all")
-    drafter = options.get("drafter", "model")
-    if drafter == "model" or not isinstance(drafter, str):
-        grammar = ByPrompt(PROMPTS)
-        assert (
-            run(**options, logits_processor=grammar).tokens == run(logits_processor=grammar).tokens
-        )
+    grammar = ByPrompt(PROMPTS)
+    assert run(**options, logits_processor=grammar).tokens == run(logits_processor=grammar).tokens
 
 
 def test_drafts_of_a_grammar_are_accepted() -> None:
@@ -285,6 +281,8 @@ def test_stop_strings_of_a_config_are_taken(embedded: sv.Pair) -> None:
     assert found.tokens == generate(embedded, prompts, stop="\n", **options).tokens
     given = generate(embedded, prompts, generation_config=config, stop=["def"], **options)
     assert given.tokens == generate(embedded, prompts, stop="def", **options).tokens
+    without = generate(embedded, prompts, generation_config=config, stop=[], **options)
+    assert without.tokens == generate(embedded, prompts, **options).tokens
 
 
 @pytest.mark.parametrize(

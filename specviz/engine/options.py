@@ -148,7 +148,7 @@ class Options:
             self,
             generation_config=config,
             sampling=self.sampling or sampled(config),
-            stop=self.stop or config.stop_strings,
+            stop=config.stop_strings if self.stop is None else self.stop,
         )
 
     def make_processors(

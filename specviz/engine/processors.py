@@ -22,26 +22,22 @@ from transformers import (
 
 from specviz.engine.batch import Batch, Request, Row
 from specviz.engine.draft import Draft
+from specviz.engine.models.settings import listed as named
+from specviz.engine.models.settings import with_effect
 from specviz.engine.sampling import SamplingParams
 
 Make = Callable[[Request], LogitsProcessorList]
-# Settings that are no processor. What warps the target's distribution is in `SamplingParams`.
-_NO_PROCESSORS: dict[str, tuple[Any, ...]] = {
-    "num_beams": (None, 1),
-    "guidance_scale": (None, 1, 1.0),
-    "penalty_alpha": (None, 0, 0.0),
-    "dola_layers": (None,),
-    "watermarking_config": (None,),
-    "force_words_ids": (None,),
-    "constraints": (None,),
-    "max_time": (None,),
-    "token_healing": (None, False),
-}
+# Settings that no processor carries out.
+_REFUSED = (
+    *("num_beams", "guidance_scale", "penalty_alpha", "dola_layers", "watermarking_config"),
+    *("force_words_ids", "constraints", "max_time", "token_healing"),
+)
+# What warps the target's distribution beside `SamplingParams`, and the values that do not.
 _WARPERS: dict[str, tuple[Any, ...]] = {
-    "min_p": (None, 0, 0.0),
-    "typical_p": (None, 1, 1.0),
-    "epsilon_cutoff": (None, 0, 0.0),
-    "eta_cutoff": (None, 0, 0.0),
+    "min_p": (None, 0),
+    "typical_p": (None, 1),
+    "epsilon_cutoff": (None, 0),
+    "eta_cutoff": (None, 0),
     "top_h": (None,),
 }
 
@@ -207,14 +203,15 @@ def sampled(config: GenerationConfig) -> SamplingParams | None:
 
 def check_config(config: GenerationConfig) -> None:
     """Raise ValueError for a setting that is neither a processor nor can be left out."""
-    for settings in (_NO_PROCESSORS, _WARPERS if config.do_sample else {}):
-        for name, without_effect in settings.items():
-            value = getattr(config, name, None)
-            if value not in without_effect:
-                raise ValueError(
-                    f"generation_config has {name}={value!r}, which is not supported; "
-                    f"pass a copy of it with {name}={without_effect[0]!r}"
-                )
+    found = {name: value for name, value in with_effect(config).items() if name in _REFUSED}
+    for name, without_effect in _WARPERS.items() if config.do_sample else ():
+        value = getattr(config, name, None)
+        if value not in without_effect:
+            found[name] = value
+    if found:
+        raise ValueError(
+            f"generation_config has {named(found)}, which is not supported; set it to None there"
+        )
 
 
 def check_stateless(

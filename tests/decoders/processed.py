@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 import torch
-from transformers import LogitsProcessorList, PreTrainedModel
+from transformers import LogitsProcessorList
 
 from .base import Tokens
 from .slots import Slots
@@ -19,17 +19,9 @@ class Processed(Slots):
     """
 
     def __init__(
-        self,
-        target: PreTrainedModel,
-        draft: PreTrainedModel,
-        K: int,
-        max_new_tokens: int,
-        eos_token_ids: Collection[int],
-        processors: Any = (),
-        stops: Collection[str] = (),
-        tokenizer: Any = None,
+        self, *given: Any, processors: Any = (), stops: Collection[str] = (), tokenizer: Any = None
     ) -> None:
-        super().__init__(target, draft, K, max_new_tokens, eos_token_ids)
+        super().__init__(*given)
         self.processors = LogitsProcessorList(processors)
         self.stops = stops
         self.tokenizer = tokenizer

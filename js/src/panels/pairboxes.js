@@ -1,6 +1,7 @@
 // PairBoxes: the places of a run's rows, in px, that differ from the other run's. Draws nothing.
 
 import { differing } from "../film/pairing.js";
+import { statesOf } from "../film/states.js";
 import { HUNG } from "./lanelooks.js";
 import { GUTTER } from "./layout.js";
 import { MarkPainter } from "./marks.js";
@@ -26,6 +27,7 @@ export function differingBoxes(both, run, slides) {
       ...tokenBoxes(both, lanes),
       ...barBoxes(both, lanes, "target", target),
       ...(draft.h ? barBoxes(both, lanes, "draft", draft) : []),
+      ...stateBoxes(both, lanes),
       ...noteBoxes(both, lanes),
     ];
   });
@@ -73,6 +75,25 @@ function tokenBoxes(both, lanes) {
 function barBoxes(both, lanes, which, { y, h }) {
   // What was written now has an outline of a pixel around it.
   return places(both, lanes, which).map(({ x, w }) => [x, y - 0.5, w, h + 1]);
+}
+
+/**
+ * The states of a row, if they are of other tokens than the other row's, or wrong.
+ * @param {PairLayout[]} both
+ * @param {Lanes} lanes
+ */
+function stateBoxes(both, { run, row, other }) {
+  const at = both[run];
+  const { states } = at.lanes[row];
+  if (!states) return [];
+  const [own, theirs] = [row, other].map((number, n) => {
+    const { film, step } = both[n ? 1 - run : run];
+    const lanes = number < 0 ? [] : statesOf(film, step, number);
+    return JSON.stringify(
+      lanes.map(([model, marks]) => [model, marks.map(([kind, , index]) => [kind, index])]),
+    );
+  });
+  return own === theirs ? [] : [[GUTTER - 1, states.y, at.right - GUTTER, states.h]];
 }
 
 /**

@@ -26,13 +26,11 @@ class Settings:
         processors: by request.
         stops: what ends a text.
         has_config: whether they are all that the target's generation config asks for.
-        samples: whether tokens are drawn.
     """
 
     processors: Processors | None = None
     stops: Stops | None = None
     has_config: bool = False
-    samples: bool = False
 
     def of(self, number: int, request: WatchedRequest, budget: int | None) -> LogitsProcessorList:
         """Return the processors of a request."""
@@ -54,7 +52,6 @@ def make_settings(
         options.make_processors(target, eos),
         options.make_stops(tokenizer),
         options.generation_config is not None,
-        options.sampling is not None,
     )
 
 
@@ -69,9 +66,10 @@ class Reading:
     def __init__(
         self, logits: Tensor, request: WatchedRequest, processors: LogitsProcessorList
     ) -> None:
-        self._logits = logits
+        # On the device that processors are made for; without any, nothing needs them.
+        self._logits = logits if processors else logits[:0]
         self._processors = processors
-        self.logprobs = logits.log_softmax(-1)
+        self.logprobs = logits.log_softmax(-1).cpu()
         self.scores = self.logprobs
         if not processors:
             return
@@ -87,8 +85,9 @@ class Reading:
 
     def processed(self, index: int, text: Sequence[int]) -> Tensor:
         """Return log-probabilities (V,) behind a token, processed as if behind this text."""
-        ids = torch.tensor([list(text)])
-        return self._processors(ids, self._logits[index : index + 1].clone())[0].log_softmax(-1)
+        ids = torch.tensor([list(text)], device=self._logits.device)
+        scores = self._processors(ids, self._logits[index : index + 1].clone())
+        return scores[0].log_softmax(-1).cpu()
 
 
 # With which a token's scores may have been processed; RAW: with none, RIGHT: with its own text.
@@ -103,7 +102,7 @@ def explain(
     requests: Sequence[WatchedRequest],
     readings: Sequence[Reading],
     tolerance: float,
-    *at: tuple[WatchedRound, int],
+    at: tuple[WatchedRound, int],
 ) -> str:
     """Say with which other text the decoder has processed scores; "" if that is not known.
 
@@ -138,16 +137,9 @@ def explain(
     counts = {
         what: sum(fits(guess, place) for place in tokens[:MOST])
         for what, guess in GUESSES.items()
-        if all(fits(guess, place) for place in at)
+        if fits(guess, at)
     }
     return max(counts, key=lambda what: counts[what], default="")
-
-
-def _texts(
-    requests: Sequence[WatchedRequest], verified: WatchedRound, index: int
-) -> tuple[list[int], int]:
-    """Return the text before a token, and how many tokens of its round stand before it."""
-    return requests[verified.part.request].tokens[:index], index - 1 - verified.pending
 
 
 def _only_first(_: object, verified: WatchedRound, index: int) -> Text:
@@ -158,16 +150,16 @@ def _only_last(_: object, verified: WatchedRound, index: int) -> Text:
     return RIGHT if index == verified.pending + verified.gained else RAW
 
 
-def _committed(requests: Sequence[WatchedRequest], verified: WatchedRound, index: int) -> Text:
-    return _texts(requests, verified, index)[0][: verified.pending + 1]
+def _committed(requests: Sequence[WatchedRequest], verified: WatchedRound, _: int) -> list[int]:
+    return requests[verified.part.request].tokens[: verified.pending + 1]
 
 
 def _one_short(requests: Sequence[WatchedRequest], verified: WatchedRound, index: int) -> Text:
-    return _texts(requests, verified, index)[0][:-1]
+    return requests[verified.part.request].tokens[: index - 1]
 
 
 def _all_drafts(requests: Sequence[WatchedRequest], verified: WatchedRound, index: int) -> Text:
-    return [*_texts(requests, verified, index)[0][: verified.pending + 1], *verified.drafts]
+    return [*_committed(requests, verified, index), *verified.drafts]
 
 
 def _rejected_too(requests: Sequence[WatchedRequest], verified: WatchedRound, index: int) -> Text:

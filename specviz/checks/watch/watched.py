@@ -424,7 +424,7 @@ def _vocabulary_size(model: PreTrainedModel) -> int:
 def read_at_once(model: PreTrainedModel, tokens: Sequence[int]) -> Tensor:
     """Return the logits (n, V) float32 of a row that is read in one forward."""
     ids = torch.tensor([list(tokens)], device=model.device)
-    return model(ids, use_cache=False).logits[0].float().cpu()
+    return model(ids, use_cache=False).logits[0].float()
 
 
 def eos_of(model: PreTrainedModel) -> list[int]:

@@ -6,7 +6,7 @@ Contract: names settings and their values. Not known here: what a run does about
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from transformers import PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel
 
 # Each of these changes the text of generate(do_sample=False), unless it has one of these values.
 _WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
@@ -43,7 +43,11 @@ _PASSED = ("logits_processor", "prefix_allowed_tokens_fn", "stopping_criteria")
 
 def ignored_settings(model: PreTrainedModel) -> dict[str, Any]:
     """Return the settings of the model's generation_config that specviz does not apply."""
-    config = getattr(model, "generation_config", None)
+    return with_effect(getattr(model, "generation_config", None))
+
+
+def with_effect(config: GenerationConfig | None) -> dict[str, Any]:
+    """Return the settings of a generation config that change the text of greedy decoding."""
     return _with_effect(lambda name: getattr(config, name, None))
 
 

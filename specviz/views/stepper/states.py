@@ -58,10 +58,12 @@ class StateMarks:
         }
         feeds = by_step(trace.feeds)
         for (stage, model, step), entries in sorted(by_step(trace.states).items()):
-            fed = feeds[stage, model, step]
+            fed = feeds.get((stage, model, step), np.zeros(0, int))
             rows = trace.feeds["row"][fed]
             for entry in entries.tolist():
                 own = fed[rows == trace.states["row"][entry]].tolist()
+                if not own:  # a damaged record may say anything
+                    continue
                 request = int(trace.feeds["request"][own[0]])
                 known = self._readings.setdefault((model, request), [])
                 if known and known[-1].stage == stage:
@@ -161,6 +163,8 @@ class StateMarks:
             return f"{it} needs none of the {states} again"
         if following.is_wrong:
             return f"{it} will go on from {self._source(following, request)}".rstrip(",")
+        if following.source < 0:
+            return f"{it} will go on from no state"
         index = self._feeds["index"][following.source]
         text = f"of {states} {it} keeps the one after index {index}"
         if not self._judge:
