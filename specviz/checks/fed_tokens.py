@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from specviz.checks.branches import Branches
+from specviz.record.replay import BLOCK, MASK, feature_reads
 from specviz.record.schema import MODELS, PHASES, Array, missing_in
 from specviz.record.trace import Trace
 
@@ -27,6 +28,7 @@ class FedTokens:
         tree_node: `node` where the row's drafts branch, 0 elsewhere.
         stage: round * 5 + phase.
         row_start: the slot where the entry's row starts at that time.
+        reach: the last index that its query sees: its own, or the last one of its block.
         right_token: the token that belongs at the entry's index.
         faulty: bool, whether its position or token is wrong.
         last_stage: (R,), the last stage in which anything was fed for each request, -1 for none.
@@ -53,6 +55,7 @@ class FedTokens:
         self.entry = entry
         self.tree_node = np.where(np.append(branches.is_tree, False)[entry], self.node, 0)
         self.row_start = self._row_start(trace, entry)
+        self.reach = self._reach(trace)
         self.right_token = self._right_token(trace, entry)
         # K/V that comes from one of these is wrong even if the slot and the mask are right.
         self.faulty = (self.position != self.index) | (self.token != self.right_token)
@@ -102,6 +105,19 @@ class FedTokens:
         np.minimum.at(first, group[is_first], self.slot[prefill[is_first]])
         start[prefill] = np.where(first[group] < unknown, first[group], start[prefill])
         return start
+
+    def _reach(self, trace: Trace) -> Array:
+        if trace.meta.get("draft_kv") != "masks":
+            return self.index
+        in_block = np.isin(feature_reads(trace).source, (MASK, BLOCK))
+        # A round has one block for each request.
+        key = self.round[in_block] * trace.num_requests + self.request[in_block]
+        _, group = np.unique(key, return_inverse=True)
+        last = np.zeros(group.max(initial=-1) + 1, np.int64)
+        np.maximum.at(last, group, self.index[in_block])
+        reach = self.index.copy()
+        reach[in_block] = last[group]
+        return reach
 
     def _right_token(self, trace: Trace, entry: Array) -> Array:
         rows = trace.rows

@@ -125,12 +125,12 @@ class ForwardRules:
         order = np.lexsort((cells[WRITTEN], was_seen))
         order = order[counts[order]]
         query, slot = query[order], slot[order]
-        best = np.full((feeds.size, int(fed.index[feeds].max()) + 1), -1)
+        best = np.full((feeds.size, int(fed.reach[feeds].max()) + 1), -1)
         best[query, held[query, slot]] = slot
         due = np.zeros(seen.shape, bool)
         query, token = np.nonzero(best >= 0)
         due[query, best[query, token]] = True
-        lost = fed.index[feeds] + 1 - due.sum(1)
+        lost = fed.reach[feeds] + 1 - due.sum(1)
         leaks, holes = seen & ~due, due & ~seen
         for q in np.flatnonzero(leaks.any(1) | holes.any(1) | (lost > 0)).tolist():
             feed = int(feeds[q])
@@ -162,7 +162,7 @@ class ForwardRules:
         extra = queries.seen & ~queries.meant
         hidden = queries.meant & ~queries.seen
         # That some slot was shown for a token without K/V is not the mask's fault.
-        tokens = np.arange(queries.known.size) <= self._fed.index[queries.feeds][:, None]
+        tokens = np.arange(queries.known.size) <= self._fed.reach[queries.feeds][:, None]
         without_kv = (tokens & ~queries.known).sum(axis=1)
         wrong = np.flatnonzero(hidden.any(1) | (extra.sum(axis=1) > without_kv))
         if wrong.size == 0:
@@ -269,11 +269,11 @@ class ForwardRules:
 
     def _by_row(self, stage: int, model: int, feeds: Array, seen: Array) -> Iterator[RowQueries]:
         fed = self._fed
-        row, request, index = fed.row[feeds], fed.request[feeds], fed.index[feeds]
-        count = int(index.max()) + 1
+        row, request, last = fed.row[feeds], fed.request[feeds], fed.reach[feeds]
+        count = int(last.max()) + 1
         slots = self._ledger.cells.shape[3]
-        wanted = np.arange(count) <= index[:, None]  # (q, n)
-        batch = BatchRows(row, request, fed.row_start[feeds], index)
+        wanted = np.arange(count) <= last[:, None]  # (q, n)
+        batch = BatchRows(row, request, fed.row_start[feeds], last)
         known, places, right = self._ledger.places(model, batch, count)
         node = fed.tree_node[feeds]
         for q in np.flatnonzero(node).tolist():

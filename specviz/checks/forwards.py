@@ -134,7 +134,8 @@ class Forwards:
                 self._tree_nodes(entry),
             )
         if self._ledger.provisional:
-            self._ledger.reject(batch, rows["length"][these], model=_DRAFT)
+            kept = rows["length"][these] - self._ledger.provisional_pending
+            self._ledger.reject(batch, kept, model=_DRAFT)
 
     def _tree_nodes(self, entry: int) -> TreeNodes:
         rows, branches = self._trace.rows, self._branches
@@ -179,7 +180,7 @@ class Forwards:
         # Nearly all queries of a valid run did, and looking at each row once for all of its queries
         # is far cheaper than judging them one by one.
         fed = self._fed
-        row, request, index = fed.row[feeds], fed.request[feeds], fed.index[feeds]
+        row, request = fed.row[feeds], fed.request[feeds]
         start, stop = fed.visible_start[feeds], fed.visible_stop[feeds]
         # A view is what queries of one row, which stand together, see from one slot on.
         key = (row * self._trace.num_requests + request) * (start.max() + 1) + start
@@ -190,7 +191,8 @@ class Forwards:
         ends = []
         for at in (first[i : i + chunk] for i in range(0, first.size, chunk)):
             ends.append(self._end_of_order(model, width, row[at], request[at], start[at]))
-        is_block = ~self._trace.index.has_holes[feeds] & (stop - start == index + 1)
+        reach = fed.reach[feeds]
+        is_block = ~self._trace.index.has_holes[feeds] & (stop - start == reach + 1)
         in_order: Array = is_block & (stop <= np.concatenate(ends)[view])
         return in_order
 
@@ -212,7 +214,7 @@ class Forwards:
         Returns the taint of the K/V that they write: 0, or 1 + the stage of the faulty forward.
         """
         fed = self._fed
-        index = fed.index[feeds]
+        last = fed.reach[feeds]
         seen = self._trace.index.visible(feeds)
         # A query should see no slot behind its own.
         width = max(seen.shape[1], int(fed.slot[feeds].max()) + 1)
@@ -222,13 +224,13 @@ class Forwards:
         own = (cells[REQUEST] == fed.request[feeds][:, None]) & (cells[ALIVE] > 0)
         if self._branches.any:
             own &= self._branches.are_on_branch(fed.entry[feeds], fed.tree_node[feeds], cells[NODE])
-        fits = own & (cells[INDEX] <= index[:, None])
+        fits = own & (cells[INDEX] <= last[:, None])
         self._rules.note_wrong(stage, model, feeds, seen, np.where(fits, held, -1))
         in_order = own & (cells[INDEX] == seen.cumsum(axis=1, dtype=np.int32) - 1)
         # Any order of slots will do, but the usual one is cheap to recognise.
-        suspect = (seen & ~in_order).any(1) | (seen.sum(axis=1) != index + 1)
+        suspect = (seen & ~in_order).any(1) | (seen.sum(axis=1) != last + 1)
         wrong = np.flatnonzero(suspect)
-        saw_all = _saw_each_once(seen[wrong], own[wrong], cells[INDEX][wrong], index[wrong])
+        saw_all = _saw_each_once(seen[wrong], own[wrong], cells[INDEX][wrong], last[wrong])
         wrong = wrong[~saw_all]
         if wrong.size:
             self._rules.explain(stage, model, feeds[wrong], seen[wrong])
@@ -247,7 +249,7 @@ def _saw_each_once(seen: Array, own: Array, held: Array, last: Array) -> Array:
 
     Args:
         seen: bool (q, w), the slots that a query saw; own: those that hold K/V of its row.
-        held: (q, w), the index that each slot holds; last: (q,), the query's own index.
+        held: (q, w), the index that each slot holds; last: (q,), the last index that it may see.
     """
     fits = own & (held <= last[:, None])
     # Counting alone would accept a query that saw one index twice and missed another.

@@ -96,6 +96,7 @@ class Ledger:
         misplacements: those that were not reported so far, by model and request.
         provisional: whether what a draft model computed of drafts is no longer right once they are
             accepted.
+        provisional_pending: whether what it computed of the pending token is not right, either.
         left_behind: (model, request, misplacement) of those that came with a move into the row.
     """
 
@@ -118,6 +119,7 @@ class Ledger:
         self._compared = np.zeros(shape[:2], np.int64)
         self._count = 0
         self.provisional = trace.meta.get("draft_kv", "kept") != "kept"
+        self.provisional_pending = trace.meta.get("draft_kv") == "masks"
         self.left_behind: list[tuple[int, int, Misplacement]] = []
 
     def move(self, which: Array) -> None:

@@ -21,13 +21,13 @@ from transformers import PreTrainedModel
 from specviz.checks.ledger import ExpectedKV
 from specviz.checks.text_features import TextFeatures
 from specviz.engine.heads import DraftHead
-from specviz.engine.heads.cached import CachedHead
+from specviz.engine.heads.cached import CachedHead, cached_head
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.moves import Move
 from specviz.engine.models.pair import Pair
 from specviz.record.index import Step
-from specviz.record.replay import head_of
+from specviz.record.replay import GUESSES, feature_reads, head_of
 from specviz.record.schema import MODELS, PHASES, Array
 from specviz.record.trace import Trace
 from specviz.record.windows import CHUNKED, window_of, window_offsets
@@ -329,10 +329,11 @@ class _HeadRerun(_Rerun):
 
     def _make_cache(self, rows: int, slots: int) -> CachedModel:
         assert isinstance(self._model, DraftHead)
-        return CachedHead(self._model, rows, slots, self._vocabulary, self._features.store)
+        self._is_guess = np.isin(feature_reads(self._trace).source, GUESSES)
+        return cached_head(self._model, rows, slots, self._vocabulary, self._features.store)
 
     def _run(self, step: Step) -> None:
-        true = step.feeds[self._trace.feeds["node"][step.feeds] == 0]
+        true = step.feeds[~self._is_guess[step.feeds]]
         if true.size:
             feed, entries = self._feed(true)
             self._cache.prefill_with(feed, self._features.before(entries))

@@ -38,8 +38,10 @@ def fed_once(t: RoundTable) -> None:
     entry = t.entries_of(which)
     which, entry = which[entry >= 0], entry[entry >= 0]
     has_drafted = np.isin(t.every, entry) & (drafted > 0)
-    # Heads on one state of the target propose all drafts without reading any.
-    due = drafted - 1 if _reads_drafts(t) else np.zeros_like(drafted)
+    # Heads on one state of the target propose all drafts without reading any, and a block has an
+    # entry for each of them.
+    unread = {"none": drafted, "masks": 0}.get(t.trace.meta.get("draft_kv", "kept"), 1)
+    due = drafted - unread
     _all_are_fed(t, _DRAFT_MODEL, _fed(t, entry, which), is_active & has_drafted, due)
     _none_is_fed_twice(t)
 
@@ -127,7 +129,7 @@ def nodes_are_the_drafts(t: RoundTable) -> None:
     own = feeds["node"][which]
     node = np.minimum(own, k)
     # Committed tokens have node 0, whatever their index, and so has the pending one.
-    due = t.branches.depths[entry, node]
+    due = t.branches.depths[entry, node] + own - node  # a block goes on behind the drafts
     is_wrong = np.where(node > 0, ahead != due, (ahead > 0) & (ahead <= k))
     # The record does not say what a draft follows that was not proposed in the end.
     is_wrong &= ~((own > t.drafted[entry]) & t.branches.is_tree[entry])

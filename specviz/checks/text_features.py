@@ -48,13 +48,14 @@ class TextFeatures:
         )
 
     def before(self, entries: Array) -> Tensor:
-        """Return the features (b, q, D) of the tokens before entries (b, q)."""
+        """Return the features (b, q, D) that entries (b, q) read, of the tokens before them."""
         requests, indices = self._places(entries)
-        return self.store.before(requests[:, 0], indices)
+        return self.store.before(requests[:, 0], indices, self._head.lag)
 
     def of_text(self, request: int) -> Tensor:
-        """Return the features (1, n, D) of the tokens before each of a request's text."""
-        return shifted(self.fresh[request])
+        """Return the features (1, n, D) that entries of each token of a request's text read."""
+        fresh = self.fresh[request]
+        return shifted(fresh) if self._head.lag else fresh
 
     def _places(self, entries: Array) -> tuple[Tensor, Tensor]:
         columns = [self._feeds[name][entries].astype(np.int64) for name in ("request", "index")]

@@ -65,13 +65,14 @@ class Row:
         """n: committed tokens, prompt included."""
         return len(self.request.prompt) + len(self.output)
 
-    def fed_to_draft(self, keeps_drafts: bool = True) -> int:
+    def fed_to_draft(self, rereads: str = "none") -> int:
         """Return how many of its first tokens the draft models have read, after a round.
 
-        keeps_drafts: see `Batch`.
+        rereads: see `Batch`.
         """
-        if not keeps_drafts:
-            return self.length - self.gained
+        if rereads != "none":
+            before = self.length - self.gained  # with what was pending
+            return before - 1 if rereads == "pending" else before
         # Of a tree, a draft model may have left more out.
         if 0 in self.draft_path[: max(self.gained - 2, 0)]:
             return self.length - self.gained + self.draft_path.index(0)
@@ -94,14 +95,14 @@ class Batch:
         limits: (R,) int64, the n at which a row's budget is spent; a finished row's limit is its n.
         requests: (R,) int64, the index of each row's request.
         waited: (R,) int64, rounds since a draft of the row was last verified.
-        keeps_drafts: whether K/V that draft models computed of drafts stays right when these are
-            accepted.
+        rereads: of which tokens draft models compute K/V anew after a round: "none", those that
+            were "drafts", or those and the one that was "pending", too.
     """
 
     def __init__(
-        self, capacity: int, slots: int, device: torch.device, *, keeps_drafts: bool = True
+        self, capacity: int, slots: int, device: torch.device, *, rereads: str = "none"
     ) -> None:
-        self.keeps_drafts = keeps_drafts
+        self.rereads = rereads
         self.live: list[Row] = []
         self.active = 0
         self.capacity = capacity
@@ -234,7 +235,7 @@ class Batch:
             row.ended_nonfinite = row.ended_nonfinite or bool(ended_nonfinite)
             row.output.extend(emitted[:gained])
             if drafted:
-                row.draft_cached = row.fed_to_draft(self.keeps_drafts)
+                row.draft_cached = row.fed_to_draft(self.rereads)
             if any_nonfinite:
                 nonfinite_rows.append(i)
         return nonfinite_rows

@@ -47,10 +47,13 @@ class FeatureStore:
         """Keep features (b, q, F) of the tokens at indices (b, q) of rows (b,)."""
         self.values[rows[:, None], indices] = features.to(self.values.dtype)
 
-    def before(self, rows: Tensor, indices: Tensor) -> Tensor:
-        """Return the features (b, q, F) of the tokens before indices (b, q); 0 before index 0."""
-        found = self.values[rows[:, None], (indices - 1).clamp(min=0)]
-        return found.masked_fill((indices == 0)[..., None], 0)
+    def before(self, rows: Tensor, indices: Tensor, lag: int = 1) -> Tensor:
+        """Return the features (b, q, F) of the tokens `lag` before indices (b, q).
+
+        They are 0 before index 0.
+        """
+        found = self.values[rows[:, None], (indices - lag).clamp(min=0)]
+        return found.masked_fill((indices < lag)[..., None], 0)
 
     def take(self, order: Tensor) -> None:
         """Let row order[k] become row k."""

@@ -39,7 +39,7 @@ def run_rounds(
         # K comes after the rows, because it may depend on how many and which they are.
         K = strategy.shorten(state, draft_length.choose(state))
         plan(state, selector, K, draft_length.most)
-        state.draft_columns = drafter.columns(state.num_draft_tokens) if K else 0
+        state.draft_columns = max(drafter.columns(state.num_draft_tokens), state.block) if K else 0
         yield Scheduled(state.round, state)
 
         # 2. draft: K tokens a row, or a few more of which some are selected

@@ -17,7 +17,7 @@ from specviz.engine.faults import STATE, WINDOW
 from specviz.engine.features import FeatureStore
 from specviz.engine.graphs import CudaGraphs, PhaseGraphs
 from specviz.engine.heads import DraftHead
-from specviz.engine.heads.cached import CachedHead
+from specviz.engine.heads.cached import CachedHead, cached_head
 from specviz.engine.kv.attention import attending
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.deterministic import FixedModel, fixed_shape
@@ -230,18 +230,22 @@ def make_state(
     budget = max(request.budget for request in requests)
     # A round writes K + 1 tokens behind n, before the host knows how many count. Where drafts
     # branch, their models may write more.
-    columns = max(max_draft_tokens, drafter.columns(max_draft_tokens)) if max_draft_tokens else 0
+    models = drafter.models(pair)
+    block = max((m.block_columns for m in models.values() if isinstance(m, DraftHead)), default=0)
+    columns = 0
+    if max_draft_tokens:
+        columns = max(max_draft_tokens, drafter.columns(max_draft_tokens), block)
     slots = strategy.slots(longest, budget, columns)
-    size = longest + max_draft_tokens + 1
+    size = longest + columns + 1
     features = None
     wanted = drafter.features(pair)
     if wanted is not None:
         features = FeatureStore(wanted, rows, size, pair.target.dtype, pair.device)
     caches: dict[str, CachedModel] = {}
-    for name, model in {"target": pair.target, **drafter.models(pair)}.items():
+    for name, model in {"target": pair.target, **models}.items():
         if isinstance(model, DraftHead):
             assert features is not None, "a head reads features"
-            caches[name] = CachedHead(model, rows, slots, pair.vocabulary_size, features)
+            caches[name] = cached_head(model, rows, slots, pair.vocabulary_size, features)
         # The draft's rounding decides the text only where acceptance weighs its probabilities.
         # Elsewhere it changes how many drafts are accepted, never which tokens are emitted.
         elif options.deterministic and (name == "target" or options.weighs_drafts):
@@ -254,13 +258,14 @@ def make_state(
             vocabulary = pair.vocabulary_size
             caches[name] = CachedModel(model, rows, slots, vocabulary, columns=columns, state=kept)
     return State(
-        batch=Batch(rows, size, pair.device, keeps_drafts=not drafter.rereads_drafts),
+        batch=Batch(rows, size, pair.device, rereads=drafter.rereads),
         layout=strategy.layout(rows, slots, columns, pair.device, pair.max_positions),
         caches=caches,
         waiting=deque(strategy.order(requests)),
         batch_size=min(batch_size, rows),
         max_draft_tokens=max_draft_tokens,
         max_columns=columns,
+        block=block,
         num_draft_tokens=max_draft_tokens,
         eos_token_ids=torch.tensor(pair.eos_token_ids, dtype=torch.long, device=pair.device),
         chooser=options.make_chooser(),

@@ -54,6 +54,7 @@ class State:
         extra_draft_tokens: how many of those are beyond K, as some selectors draft them.
         draft_columns: how many slots behind the pending token the round's forwards may write.
         max_columns: the most that `draft_columns` may be in any round.
+        block: how many of them a head writes in every round that drafts, whatever K.
         draft_capacity: C, how many drafts of the whole batch the running round may verify.
         eos_token_ids: (E,) int64 on the device.
         chooser: how tokens are chosen from logits: greedily or by sampling.
@@ -98,6 +99,7 @@ class State:
     extra_draft_tokens: int = 0
     draft_columns: int = 0
     max_columns: int = 0
+    block: int = 0
     draft_capacity: int = 0
     admitted: list[int] = field(default_factory=list)
     decision: int = 0

@@ -69,6 +69,7 @@ def header(run: Run, caches: dict[str, CachedModel]) -> dict[str, Any]:
         "drafter": run.drafter.name,
         "drafter_options": run.drafter.options,
         "draft_kv": run.drafter.draft_kv,
+        **({"block": run.state.block} if run.state.block else {}),
         "branches": run.drafter.branches,
     }
     unrecorded = [f"{kind}.{name}" for name, cache in caches.items() for kind in cache.unrecorded]

@@ -55,7 +55,7 @@ _LATER: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("selector", "draft_kv"), (str,)),
     **dict.fromkeys(("missing", "unrecorded", "status", "logits_processor", "stop"), (list,)),
     **dict.fromkeys(("selector_options", "layers", "windows", "bytes_per_state"), (dict,)),
-    "num_threads": (int,),
+    **dict.fromkeys(("num_threads", "block"), (int,)),
 }
 _MAY_BE_NEGATIVE = {"drafts", "emitted", "target_top_ids", "draft_top_ids", "position"}
 _FROM_MINUS_ONE = {("rows", "path"), ("rows", "parents"), ("states", "feed")}
@@ -84,6 +84,8 @@ def validated(
         ) from None
     _require(_rules_of_meta(plain))
     K = plain["num_draft_tokens"]
+    # The block of a head may be longer than the drafts that are taken from it.
+    most = max(K, plain.get("block", 0))
     # In this order: each rule indexes by columns that those before it have confined.
     _require(_rules_of_columns(tables, K))
     checked = {name: _read_only(name, tables[name]) for name in COLUMNS}
@@ -91,8 +93,8 @@ def validated(
     for name, derived in chain_columns(checked, K).items():
         checked[name] = _read_only(name, derived | checked[name])
     _require(_rules_of_rows(checked, has_times="times" not in missing_in(plain)))
-    _require(_rules_of_feeds(checked, K))
-    _require(_rules_of_extent(checked, K))
+    _require(_rules_of_feeds(checked, K, most))
+    _require(_rules_of_extent(checked, most))
     return plain, checked
 
 
@@ -142,6 +144,7 @@ def _rules_of_meta(meta: dict[str, Any]) -> _Rules:
         "batch_size": (meta["batch_size"] >= 0, ">= 0"),
         "vocabulary_size": (meta["vocabulary_size"] >= 0, ">= 0"),
         "num_threads": (meta.get("num_threads", 1) >= 1, ">= 1"),
+        "block": (_is_int(meta.get("block", 0), 0, MAX_WIDTH), "from 0 to 65535"),
         "eos_token_ids": (
             len(eos) < MAX_WIDTH and all(map(_is_int, eos)),
             f"a list of fewer than {MAX_WIDTH} ids from 0 to 2^31 - 1",
@@ -273,7 +276,8 @@ def _rules_of_rows(tables: dict[str, Table], *, has_times: bool) -> _Rules:
         yield fits, f"rows.{name} holds probabilities above 1"
 
 
-def _rules_of_feeds(tables: dict[str, Table], num_draft_tokens: int) -> _Rules:
+def _rules_of_feeds(tables: dict[str, Table], num_draft_tokens: int, most: int) -> _Rules:
+    """Rules of the table `feeds`. most: how far a feed may lie behind what is committed."""
     feeds, holes, requests = (tables[name] for name in ("feeds", "holes", "requests"))
     start, stop = feeds["visible_start"], feeds["visible_stop"]
     yield (start <= stop).all(), "feeds.visible_start exceeds feeds.visible_stop"
@@ -284,14 +288,14 @@ def _rules_of_feeds(tables: dict[str, Table], num_draft_tokens: int) -> _Rules:
     fits &= holes["stop"] <= stop[feed]
     yield fits.all(), "holes.start and holes.stop leave what the feed attends to"
     sizes = np.diff(requests["prompt_offsets"]) + np.diff(requests["output_offsets"])
-    fits = (feeds["index"] <= sizes[feeds["request"]] + num_draft_tokens).all()
+    fits = (feeds["index"] <= sizes[feeds["request"]] + most).all()
     yield fits, "feeds.index exceeds the request's last draft"
     # A draft model may have read drafts that were not proposed in the end: they come behind.
     fits = (feeds["node"] <= num_draft_tokens) | (feeds["model"] == MODELS.index("draft"))
     yield fits.all(), f"feeds.node holds values outside 0..{num_draft_tokens}"
 
 
-def _rules_of_extent(tables: dict[str, Table], num_draft_tokens: int) -> _Rules:
+def _rules_of_extent(tables: dict[str, Table], most_ahead: int) -> _Rules:
     """A small record does not claim a huge cache, because replaying it would allocate that."""
     requests, moves = tables["requests"], tables["moves"]
     rows, slots = RecordIndex(tables).cache_shape
@@ -302,7 +306,7 @@ def _rules_of_extent(tables: dict[str, Table], num_draft_tokens: int) -> _Rules:
     fits = rows * slots <= most and slots <= FREE_SLOTS + fed + tokens
     yield fits, f"a cache of {rows} rows and {slots} slots is {behind}"
     sizes = np.diff(requests["prompt_offsets"]) + np.diff(requests["output_offsets"])
-    longest = int(sizes.max(initial=0)) + num_draft_tokens + 1
+    longest = int(sizes.max(initial=0)) + most_ahead + 1
     fits = sizes.size * longest <= most
     yield fits, f"{sizes.size} requests of up to {longest} tokens are {behind}"
     copied = [moves["length"][at].sum(dtype=np.int64) for at in by_step(moves).values()]

@@ -27,10 +27,12 @@ from specviz.util.validate import is_int, require_kind, short
 # Where a draft head's entries took the feature from that they read beside their token: a hidden
 # state of the token before it.
 # "none": no feature is read, as the target does, and a head for the token at index 0. "target": the
-# target's own. "own": what the head predicted. "mask": the entry stands for a token that is not
-# known yet, and its feature is one that was learned for all such entries.
-SOURCES = ("none", "target", "own", "mask")
-NONE, TARGET, OWN, MASK = (np.uint8(code) for code in range(len(SOURCES)))
+# target's own. "own": what the head predicted. "mask": the entry stands in a block for a token that
+# is not known yet. "block": it stands there for the pending token, whose feature is not known yet.
+SOURCES = ("none", "target", "own", "mask", "block")
+NONE, TARGET, OWN, MASK, BLOCK = (np.uint8(code) for code in range(len(SOURCES)))
+# What is right for one round only.
+GUESSES = (OWN, MASK, BLOCK)
 # By `draft_kv` of the record, what an entry behind the pending token reads.
 _BEYOND = {"provisional": OWN, "masks": MASK}
 _SHOWN = ("request", "token", "index", "position", "source")
@@ -67,6 +69,11 @@ def head_name(trace: Trace) -> str | None:
     return None if head is None else f"{head} head"
 
 
+def feature_lag(meta: Mapping[str, Any]) -> int:
+    """Return how many tokens before a head's entry the token lies whose feature it reads."""
+    return 0 if meta.get("draft_kv") == "masks" else 1
+
+
 def feature_reads(trace: Trace) -> FeatureReads:
     """Return what each entry of the table `feeds` reads beside its token."""
     feeds = trace.feeds
@@ -75,12 +82,16 @@ def feature_reads(trace: Trace) -> FeatureReads:
     if head_name(trace) is None:
         return FeatureReads(token, source)
     of_head = feeds["model"] == MODELS.index("draft")
-    source[of_head & (feeds["index"] > 0)] = TARGET
+    lag = feature_lag(trace.meta)
+    source[of_head & (feeds["index"] >= lag)] = TARGET
     # Nodes count a row's drafts from 1. All that is fed in other phases is committed.
-    beyond = of_head & (feeds["phase"] == _DRAFT) & (feeds["node"] > 0)
-    source[beyond] = _BEYOND.get(trace.meta["draft_kv"], TARGET)
+    drafting = of_head & (feeds["phase"] == _DRAFT)
+    source[drafting & (feeds["node"] > 0)] = _BEYOND.get(trace.meta["draft_kv"], TARGET)
+    if lag == 0:
+        lengths = np.append(trace.rows["length"], -1)[trace.index.feed_rows]
+        source[drafting & (feeds["index"] == lengths - 1)] = BLOCK
     reads = (source == TARGET) | (source == OWN)
-    token[reads] = feeds["index"][reads] - 1
+    token[reads] = feeds["index"][reads] - lag
     return FeatureReads(token, source)
 
 

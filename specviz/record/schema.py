@@ -15,8 +15,9 @@ PHASES = ("schedule", "draft", "verify", "accept", "synchronise")
 MODELS = ("target", "draft")
 # What the caches of a drafter's models hold of its drafts. "kept": K/V of all but the last, which
 # stays right when they are accepted. "provisional": the same, but it was made from guesses, so that
-# accepted drafts are read again. "none": drafts are not read before they are accepted. "masks":
-# entries that stand for drafts which are not known yet.
+# accepted drafts are read again. "none": drafts are not read before they are accepted. "masks": a
+# block of the pending token and entries that stand for drafts which are not known yet; all of it is
+# read again.
 DRAFT_KV = ("kept", "provisional", "none", "masks")
 # What a pool does when no batch of equal length can be formed, and how a round found its rows.
 FALLBACKS = ("realign", "partial", "wait")

@@ -7,7 +7,13 @@ import pandas as pd
 from specviz.engine.draft import Draft
 from specviz.engine.drafters.base import Drafter, NoDrafter, Task
 from specviz.engine.drafters.chains import LookupDrafter, ModelDrafter, SyntheticDrafter
-from specviz.engine.drafters.heads import CloverDrafter, Eagle3Drafter, MedusaDrafter
+from specviz.engine.drafters.heads import (
+    CloverDrafter,
+    DFlashDrafter,
+    Eagle3Drafter,
+    MedusaDrafter,
+    MtpDrafter,
+)
 from specviz.engine.drafters.trees import StaticTree, TreeDrafter
 from specviz.engine.registry import described, make
 
@@ -30,6 +36,8 @@ DRAFTERS: dict[str, type[Drafter]] = {
         TreeDrafter,
         StaticTree,
         Eagle3Drafter,
+        MtpDrafter,
+        DFlashDrafter,
         MedusaDrafter,
         CloverDrafter,
     )

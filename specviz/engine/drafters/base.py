@@ -69,9 +69,9 @@ class Drafter:
         return "kept"
 
     @property
-    def rereads_drafts(self) -> bool:
-        """Whether its models read drafts again once they are accepted."""
-        return self.draft_kv != "kept"
+    def rereads(self) -> str:
+        """Which tokens of a round its models read again afterwards; see `Batch`."""
+        return "none" if self.draft_kv == "kept" else "drafts"
 
     def models(self, pair: Pair) -> dict[str, PreTrainedModel]:
         """Return the models whose K/V the loop keeps, by their names in `state.caches`."""
@@ -88,7 +88,8 @@ class Drafter:
         """
         # All that a round may have gained; or else two, since the last draft of a round is
         # proposed, but never fed.
-        return max_draft_tokens + 1 if self.rereads_drafts else 2
+        again = {"none": 2, "drafts": max_draft_tokens + 1, "pending": max_draft_tokens + 2}
+        return again[self.rereads]
 
     @property
     def options(self) -> dict[str, Any]:

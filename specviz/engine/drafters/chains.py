@@ -60,18 +60,17 @@ def run_ahead(
     logits = []
     own_features: Tensor | None = None  # of a head
     for j in range(num_tokens):
-        first_column = fed_first + j - 1 if j else 0
-        columns = slice(first_column, fed_first + j)
-        part = feed.part(fed, columns)
+        count = cache.reads(j) if j else fed_first
+        part = feed.part(fed, slice(fed_first + j - count, fed_first + j))
         output = cache.forward_next(part, own_features) if j else cache.forward(part)
         own_features = output.features
         step_logits = output.logits[:, -1].float()  # (b, V)
         if state.processors is not None and instead is None:
             step_logits = state.processors.next(state.batch, tokens, step_logits)
         own = choose(state, step_logits, j)[:, None]  # (b, 1)
-        fed = own if instead is None else instead[:, j : j + 1]
-        tokens.append(fed)
+        tokens.append(own if instead is None else instead[:, j : j + 1])
         logits.append(step_logits)
+        fed = torch.cat(tokens[-cache.reads(j + 1) :], 1)
     return Draft(torch.cat(tokens, 1), torch.stack(logits, 1))
 
 

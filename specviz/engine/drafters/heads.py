@@ -8,7 +8,7 @@ Sources: those of `specviz.engine.heads.modules`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -19,7 +19,7 @@ from specviz.engine.draft import Draft
 from specviz.engine.drafters.base import Drafter, Task
 from specviz.engine.drafters.chains import choose, run_ahead
 from specviz.engine.features import Features
-from specviz.engine.heads import DraftHead, ResidualHeads
+from specviz.engine.heads import DFlashHead, DraftHead, ResidualHeads
 from specviz.engine.heads.cached import CachedHead
 from specviz.engine.heads.modules import at
 from specviz.engine.kv.cache import CachedModel
@@ -61,8 +61,8 @@ class HeadDrafter(Drafter):
         most = self.head(pair).settings.heads
         if most and depth > most:
             raise ValueError(
-                f"num_draft_tokens must be at most {most}, the number of heads of "
-                f"drafter={self.name!r}, got {depth}; lower it, or the depth of the tree"
+                f"num_draft_tokens must be at most {most}, as many as the head of "
+                f"drafter={self.name!r} drafts, got {depth}; lower it, or the depth of the tree"
             )
 
 
@@ -91,11 +91,65 @@ class Eagle3Drafter(HeadDrafter):
         return "provisional"
 
     @property
-    def rereads_drafts(self) -> bool:
-        return self.reread
+    def rereads(self) -> str:
+        return "drafts" if self.reread else "none"
 
     def propose(self, state: State, num_draft_tokens: int) -> Draft:
         return run_ahead(state, "draft", num_draft_tokens, count_fed(state))
+
+
+@dataclass(frozen=True)
+class MtpDrafter(Eagle3Drafter):
+    """The target's own MTP layers: step k of a chain is layer k, then the last one again.
+
+    Attributes:
+        reread: as in `Eagle3Drafter`.
+    """
+
+    name: ClassVar[str] = "mtp"
+    description: ClassVar[str] = (
+        "MTP: the layers that the target's checkpoint has for predicting further tokens"
+    )
+    capturable: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class DFlashDrafter(HeadDrafter):
+    """A block of masks, filled in by one forward."""
+
+    name: ClassVar[str] = "dflash"
+    description: ClassVar[str] = (
+        "DFlash: one forward fills in a block of masks, which sees several of the target's layers"
+    )
+    capturable: ClassVar[bool] = True
+
+    @property
+    def draft_kv(self) -> str:
+        return "masks"
+
+    @property
+    def rereads(self) -> str:
+        return "pending"  # it is part of the block
+
+    def propose(self, state: State, num_draft_tokens: int) -> Draft:
+        cache = state.caches["draft"]
+        head = cache.model
+        assert isinstance(head, DFlashHead)
+        fed, indices = state.batch.last_tokens(state.fed_first)
+        block = head.block(fed[:, -1:])  # (b, block size)
+        length = block.shape[1]
+        indices = indices[:, -1:] + torch.arange(1 - state.fed_first, length, device=fed.device)
+        valid = indices >= 0
+        # What a short row lacks of the context is filling, in a slot behind the block.
+        indices = torch.where(valid, indices, state.batch.n[:, None] - 1 + length)
+        tokens = torch.cat([fed[:, :-1], block], 1)
+        feed = state.feed_rows(state.batch.index, tokens, indices, state.window, valid)
+        # All of a block see what its last token sees.
+        whole = feed.visible[:, -1:].expand(-1, length, -1)
+        visible = torch.cat([feed.visible[:, :-length], whole], 1)
+        logits = cache.forward(replace(feed, visible=visible)).logits[:, :num_draft_tokens].float()
+        chosen = [choose(state, logits[:, j], j) for j in range(num_draft_tokens)]
+        return Draft(torch.stack(chosen, 1), logits)
 
 
 @dataclass(frozen=True)
@@ -222,7 +276,7 @@ def make_reader(state: State) -> Reader:
 def count_fed(state: State) -> int:
     """Return how many of each row's last tokens are fed when a round begins."""
     # A graph has the shape that it was captured with. Without K/V, short rows have not been read.
-    if state.batch.keeps_drafts or state.graphs.active or not state.keep_draft:
+    if state.batch.rereads == "none" or state.graphs.active or not state.keep_draft:
         return state.fed_first
     unread = [row.length - row.draft_cached for row in state.batch.rows]
     return min(state.fed_first, max(1, *unread))

@@ -273,7 +273,7 @@ class Growth:
         parents = ranked.masked_fill(parents < 0, -1)
         sources = torch.cat(self.sources, 1).gather(1, chosen)
         columns = torch.cat(self.columns, 1).gather(1, chosen)
-        if not self.state.batch.keeps_drafts:
+        if self.state.batch.rereads != "none":
             # What was written for drafts is read again once they are accepted.
             columns = torch.zeros_like(columns)
         logits = torch.cat(self._logits, 1)
@@ -401,7 +401,7 @@ class StaticTree(BasedDrafter):
             parents=tree.parents,
             height=len(shape.levels),
             # What a head wrote for drafts is read again once they are accepted.
-            columns=shape.columns.expand(b, -1) * state.batch.keeps_drafts,
+            columns=shape.columns.expand(b, -1) * (state.batch.rereads == "none"),
             judged_by=self.judge,
             drawn=drawn,
         )

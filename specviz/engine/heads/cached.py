@@ -9,13 +9,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from specviz.engine.features import FeatureStore, Select
+from specviz.engine.features import Features, FeatureStore, Select
+from specviz.engine.heads.dflash import DFlashHead
 from specviz.engine.heads.modules import DraftHead
+from specviz.engine.heads.mtp import MtpHead
 from specviz.engine.kv.cache import CachedModel, Output
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.moves import Move
+from specviz.engine.models.compat import SLIDING, WIDTHS, read_setting
 
 
 class CachedHead(CachedModel):
@@ -23,7 +27,10 @@ class CachedHead(CachedModel):
 
     Attributes:
         features: the target's, of committed tokens.
+        hidden_entries: how many of a row's first entries no later one attends to.
     """
+
+    model: DraftHead
 
     def __init__(
         self,
@@ -35,7 +42,7 @@ class CachedHead(CachedModel):
     ) -> None:
         super().__init__(head, rows, slots, vocabulary)
         self.holds_kv = head.settings.has_cache
-        self.hides_first = head.settings.hides_first
+        self.hidden_entries = int(head.settings.hides_first)
         self.features = features
 
     def forward(self, feed: Feed, **arguments: Any) -> Output:
@@ -47,7 +54,7 @@ class CachedHead(CachedModel):
             feed: the input; feed.rows are 0..b-1.
             arguments: further ones of the head's own forward.
         """
-        features = self.features.before(feed.rows, feed.indices)
+        features = self._features_of(feed)
         if not self.holds_kv:
             # Heads on the target's state alone have nothing to read.
             return Output(features[..., :0], features[:, -1:])
@@ -58,23 +65,17 @@ class CachedHead(CachedModel):
         assert features is not None, "a draft follows entries that were read before"
         return self._read(feed, features, logits_to_keep=features.shape[1])
 
+    def _features_of(self, feed: Feed) -> Tensor:
+        """Return the target's features (b, q, D) that the entries of a feed read."""
+        return self.features.before(feed.rows, feed.indices, self.model.lag)
+
     def ready(self, feed: Feed) -> Feed:
-        return replace(super().ready(self._hiding_first(feed)), visible=feed.visible)
+        hidden = hiding_first(feed, self.hidden_entries)
+        return replace(super().ready(hidden), visible=feed.visible)
 
-    def _mask(self, feed: Feed) -> Tensor:
-        return super()._mask(self._hiding_first(feed))
-
-    def _hiding_first(self, feed: Feed) -> Feed:
-        """Return the feed with entry 0 hidden from the entries behind it, if the head wants that.
-
-        The record keeps the feed as it was: entry 0 is there, as any token's is.
-        """
-        if not self.hides_first:
-            return feed
-        # Slots are in the order of a row's tokens, so the first that a query sees is entry 0's.
-        rank = feed.visible.cumsum(-1)
-        is_only = rank[..., -1:] == 1  # entry 0 itself, which has nothing else to attend to
-        return replace(feed, visible=feed.visible & ((rank > 1) | is_only))
+    def _mask(self, feed: Feed) -> Any:
+        # The record keeps the feed as it was: entry 0 is there, as any token's is.
+        return super()._mask(hiding_first(feed, self.hidden_entries))
 
     def _read(self, feed: Feed, features: Tensor, **arguments: Any) -> Output:
         arguments |= self._arguments(feed, dense=True)
@@ -87,7 +88,7 @@ class CachedHead(CachedModel):
     def prefill(self, feed: Feed, *, select: Select | None = None) -> None:
         """Write K/V of committed tokens, whose true features are known. No logits are computed."""
         if self.holds_kv:
-            self.prefill_with(feed, self.features.before(feed.rows, feed.indices))
+            self.prefill_with(feed, self._features_of(feed))
 
     def prefill_with(self, feed: Feed, features: Tensor) -> None:
         """Write K/V of tokens, given the features (b, q, D) of those before them."""
@@ -100,3 +101,150 @@ class CachedHead(CachedModel):
     def move(self, moves: Sequence[Move]) -> None:
         if self.holds_kv:
             super().move(moves)
+
+
+class CachedMtp(CachedHead):
+    """MTP layers, whose K/V of a token lies in the same slot of all of them.
+
+    What a layer makes of each token is kept by row and index, as features are, for the next layer.
+    """
+
+    model: MtpHead
+
+    def __init__(
+        self,
+        head: MtpHead,
+        rows: int,
+        slots: int,
+        vocabulary: int | None,
+        features: FeatureStore,
+    ) -> None:
+        super().__init__(head, rows, slots, vocabulary, features)
+        self.hidden_entries = 1
+        wanted = Features(features.values.shape[2], features.select)
+        size = features.values.shape[1]
+        self._made = [
+            FeatureStore(wanted, rows, size, features.values.dtype, features.values.device)
+            for _ in head.layers[1:]
+        ]
+        self._step = 0
+
+    def reads(self, step: int) -> int:
+        # Layer k of a chain has not seen any of the drafts yet.
+        return step if step < len(self.model.layers) else 1
+
+    def ready(self, feed: Feed) -> Feed:
+        return feed if self._made else super().ready(feed)  # layers differ in what they hide
+
+    def forward(self, feed: Feed, **arguments: Any) -> Output:
+        self._step = 0
+        self._note(feed)
+        return self._read_committed(self._call, feed, self._features_of(feed), dense=True, keep=1)
+
+    def forward_next(self, feed: Feed, features: Tensor | None) -> Output:
+        self._step += 1
+        layer = min(self._step, len(self.model.layers) - 1)
+        if self._step <= layer:
+            features = self._made[layer - 1].before(feed.rows, feed.indices)
+        assert features is not None, "a draft follows entries that were read before"
+        self._note(feed)
+        with self._attending():
+            output = self._read_layer(self._call, layer, feed, features, dense=True, keep=1)
+        return Output(output.logits[..., : self.vocabulary], output.hidden[:, -1:])
+
+    def prefill_with(self, feed: Feed, features: Tensor) -> None:
+        self._note(feed)
+        self._read_committed(self.model, feed, features, dense=False, keep=0)
+
+    def _read_committed(
+        self, call: Any, feed: Feed, features: Tensor, *, dense: bool, keep: int
+    ) -> Output:
+        """Read committed tokens with all layers; return what layer 0 says after the last."""
+        with self._attending():
+            first = self._read_layer(call, 0, feed, features, dense=dense, keep=keep)
+            for layer, made in enumerate(self._made, 1):
+                features = made.before(feed.rows, feed.indices)
+                self._read_layer(call, layer, feed, features, dense=dense, keep=0)
+        return Output(first.logits[..., : self.vocabulary], first.hidden[:, -1:])
+
+    def _read_layer(
+        self, call: Any, layer: int, feed: Feed, features: Tensor, *, dense: bool, keep: int
+    ) -> Any:
+        self.hidden_entries = layer + 1
+        arguments = self._inputs(feed, dense) | {"attention_mask": self._mask(feed)}
+        if call is not self.model:
+            features = features.clone()  # compiled code for a view would depend on its offset
+        output = call(features=features, layer=layer, logits_to_keep=keep, **arguments)
+        if layer < len(self._made):
+            self._made[layer].write(feed.rows, feed.indices, output.hidden)
+        return output
+
+    def move(self, moves: Sequence[Move]) -> None:
+        super().move(moves)
+        pairs = {(each.from_row, each.to_row) for each in moves if each.from_row != each.to_row}
+        if pairs and self._made:
+            from_rows, to_rows = torch.tensor(sorted(pairs), device=self.model.device).T
+            for made in self._made:
+                made.values[to_rows] = made.values[from_rows]
+
+    def zero_nonfinite(self, rows: Sequence[int]) -> None:
+        super().zero_nonfinite(rows)
+        for made in self._made:
+            made.zero_nonfinite(rows)
+
+
+class CachedDFlash(CachedHead):
+    """A DFlash drafter: a forward reads new tokens of the context, and the block behind them."""
+
+    model: DFlashHead
+
+    def forward(self, feed: Feed, **arguments: Any) -> Output:
+        """Return logits (b, K, V) for the masks of the block, the last K + 1 tokens of the feed."""
+        self._note(feed)
+        length = self.model.settings.heads + 1
+        context = slice(0, feed.tokens.shape[1] - length)
+        features = self._features_of(feed.part(feed.tokens[:, context], context))
+        block = slice(context.stop, None)
+        inputs = self._inputs(feed, dense=True) | {
+            "input_ids": feed.tokens[:, block],
+            "attention_mask": self._mask(feed.part(feed.tokens[:, block], block)),
+        }
+        with self._attending():
+            output = self._call(features=features.clone(), **inputs)
+        return Output(output.logits[..., : self.vocabulary], None)
+
+    def prefill_with(self, feed: Feed, features: Tensor) -> None:
+        self._note(feed)
+        inputs = self._inputs(feed, dense=False)
+        self.model.read_context(features, feed.positions, inputs["past_key_values"])
+
+    def _mask(self, feed: Feed) -> Any:
+        """Return the mask of a block; windows reach as far ahead as back."""
+        width = read_setting(self.model.config, WIDTHS[SLIDING])
+        found: dict[str, Any] = {}
+        for kind in dict.fromkeys(self.model.config.layer_types):
+            visible = feed.visible
+            if kind == SLIDING:
+                index = visible.cumsum(-1) - 1  # of each visible token in its row
+                visible = visible & ((feed.indices[..., None] - index).abs() <= width)
+            found[kind] = self._mask_of(visible)
+        return found
+
+
+def cached_head(
+    head: DraftHead, rows: int, slots: int, vocabulary: int | None, features: FeatureStore
+) -> CachedHead:
+    """Return the head with K/V of so many rows and slots."""
+    kind = {MtpHead: CachedMtp, DFlashHead: CachedDFlash}.get(type(head), CachedHead)
+    return kind(head, rows, slots, vocabulary, features)
+
+
+def hiding_first(feed: Feed, count: int) -> Feed:
+    """Return the feed with a row's first `count` entries hidden from all behind them."""
+    if not count:
+        return feed
+    # Slots are in the order of a row's tokens, so the first that a query sees are those entries'.
+    rank = feed.visible.cumsum(-1)
+    last = rank[..., -1:]
+    is_own = (rank == last) & (last <= count)  # a hidden entry itself has nothing else
+    return replace(feed, visible=feed.visible & ((rank > count) | is_own))

@@ -19,7 +19,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import LlamaConfig, PreTrainedModel, Qwen3Config
 
-from specviz.engine.heads.modules import DraftHead, make_head
+from specviz.engine.heads.build import make_head
+from specviz.engine.heads.modules import DraftHead
 from specviz.engine.heads.settings import HeadSettings, check_layers, fused_layers, settings_for
 from specviz.util.files import is_dir, is_file
 from specviz.util.validate import is_finite, quoted_path, short
@@ -116,7 +117,7 @@ def read_head(folder: Path, target: PreTrainedModel) -> DraftHead:
                 "draft of it would be accepted; pass the pair that it was trained on"
             )
         with torch.random.fork_rng(devices=[]):  # the values drawn here are replaced at once
-            head = make_head(settings)
+            head = make_head(settings, target)
         head.load_state_dict(weights)
     except FileNotFoundError:
         raise

@@ -11,12 +11,12 @@ et al., arXiv 2405.00263), with the gate of the code of Clover-2 ("cosine") or o
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, silu
-from transformers import LlamaConfig, PreTrainedModel, Qwen3Config
+from transformers import LlamaConfig, PreTrainedConfig, PreTrainedModel, Qwen3Config
 from transformers.models.llama.modeling_llama import (
     LlamaAttention,
     LlamaMLP,
@@ -24,7 +24,7 @@ from transformers.models.llama.modeling_llama import (
 )
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention, Qwen3MLP
 
-from specviz.engine.heads.settings import LAST, HeadSettings, check_layers, settings_for
+from specviz.engine.heads.settings import LAST, HeadSettings
 
 NOISE = 0.01  # of weights that start as the identity
 EPSILON = 1e-12
@@ -55,8 +55,11 @@ class DraftHead(PreTrainedModel):
     _supports_attention_backend = True
     main_input_name = "input_ids"
 
-    def __init__(self, settings: HeadSettings) -> None:
-        super().__init__(settings.layer_config())
+    # How many tokens before an entry's own the token lies whose feature it reads.
+    lag: ClassVar[int] = 1
+
+    def __init__(self, settings: HeadSettings, config: PreTrainedConfig | None = None) -> None:
+        super().__init__(config or settings.layer_config())
         self.settings = settings
         self.training_s: float | None = None
         self._target: tuple[nn.Embedding, nn.Linear] | None = None
@@ -134,6 +137,11 @@ class DraftHead(PreTrainedModel):
         full = own.new_full((*own.shape[:-1], self.settings.vocabulary_size), -torch.inf)
         full[..., ids] = own
         return full
+
+    @property
+    def block_columns(self) -> int:
+        """How many slots behind the pending token's it writes in every round, whatever K."""
+        return 0
 
     @property
     def draft_ids(self) -> Tensor | None:
@@ -371,30 +379,3 @@ class ResidualHeads(DraftHead):
         if self.settings.own_lm_heads:
             return HeadOutput(self.lm_heads[number](proposed), states)
         return HeadOutput(self.to_logits(proposed), states)
-
-
-def make_head(settings: HeadSettings) -> DraftHead:
-    """Return a head with these settings and random weights."""
-    return ResidualHeads(settings) if settings.is_residual else EagleHead(settings)
-
-
-def build_head(kind: str, target: PreTrainedModel, *, seed: int = 0, **changes: Any) -> DraftHead:
-    """Return an untrained head for `target`, attached to it.
-
-    Args:
-        kind: one of KINDS.
-        changes: settings of `HeadSettings` that differ from the kind's own.
-
-    Raises:
-        ValueError: the kind or a setting is unknown, or the target has no such layers.
-    """
-    settings = settings_for(kind, target, **changes)
-    check_layers(settings.layers, target)
-    with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it is
-        torch.default_generator.manual_seed(seed)
-        head = make_head(settings)
-        for module in head.modules():
-            if isinstance(module, nn.Linear) and module.weight.shape[0] != module.weight.shape[1]:
-                nn.init.normal_(module.weight, std=0.02)
-    head.attach(target)
-    return head.to(target.device)

@@ -15,6 +15,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "medusa": {"heads": HEADS, "depth": 3},
     "clover": {"heads": HEADS, "block": True, "gate": "cosine"},
     "eagle3": {},
+    "mtp": {},
+    "dflash": {"heads": 4},
 }
 KINDS = tuple(DEFAULTS)
 # How the embedding of the token before enters a head's state; see `Gate`.
@@ -38,6 +40,8 @@ class HeadSettings:
         rope_scaling: how its positions are scaled, as transformers' configurations have it.
         head_dim: of its attention heads; 0 for hidden_size / num_attention_heads.
         heads: how many tokens it can draft; 0 if there is no limit.
+        num_layers: how many layers a head of transformers' own classes has ("mtp", "dflash").
+        mask_token_id: what stands for an unknown token in the block of a "dflash" head.
         block: whether a transformer layer over the features comes before the heads.
         gate: how the token before enters, one of GATES.
         draft_vocabulary_size: how many ids it can propose; 0 for all.
@@ -75,6 +79,8 @@ class HeadSettings:
     head_dim: int = 0
     norm_before_residual: bool = False
     qk_norm: bool = False
+    num_layers: int = 1
+    mask_token_id: int = 0
     target: str = ""
 
     def __post_init__(self) -> None:
@@ -83,9 +89,10 @@ class HeadSettings:
         object.__setattr__(self, "layers", tuple(self.layers))
         for name in ("hidden_size", "vocabulary_size", "num_attention_heads", "intermediate_size"):
             require_int(name, getattr(self, name))
+        require_int("num_layers", self.num_layers)
         require_int("heads", self.heads, minimum=0)
         require_int("depth", self.depth)
-        if self.is_residual and self.heads < 1:
+        if (self.is_residual or self.kind == "dflash") and self.heads < 1:
             raise ValueError(
                 f"heads must be an int >= 1 for kind={self.kind!r}, got {self.heads}; "
                 "pass how many tokens it is to draft"
@@ -134,7 +141,7 @@ def settings_for(kind: str, target: PreTrainedModel, **changes: Any) -> HeadSett
         "kind": kind,
         "hidden_size": size,
         "vocabulary_size": target.get_input_embeddings().weight.shape[0],
-        "layers": fused_layers(target) if kind == "eagle3" else (LAST,),
+        "layers": fused_layers(target) if kind in ("eagle3", "dflash") else (LAST,),
         "num_attention_heads": attention_heads,
         "num_key_value_heads": read_setting(config, "num_key_value_heads") or attention_heads,
         "intermediate_size": read_setting(config, "intermediate_size") or 4 * size,
@@ -146,7 +153,7 @@ def settings_for(kind: str, target: PreTrainedModel, **changes: Any) -> HeadSett
 
 
 def fused_layers(target: PreTrainedModel) -> tuple[int, ...]:
-    """Return the layers that EAGLE-3 fuses: an early one, the middle one and a late one.
+    """Return the layers that EAGLE-3 and DFlash fuse: an early, the middle and a late one.
 
     A target of few layers has fewer of them.
     """

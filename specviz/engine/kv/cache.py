@@ -258,6 +258,10 @@ class CachedModel:
         is_usual = feed.tokens.shape[1] > 1 and self.cache.layers[0].is_initialized
         return self.rows == 1 and is_usual
 
+    def reads(self, step: int) -> int:
+        """Return how many drafts the forward of a chain's `step` > 0 reads, the last included."""
+        return 1
+
     def forward_next(self, feed: Feed, features: Tensor | None) -> Output:
         """Run a forward over drafts; a head needs its own features of the tokens before them."""
         return self.forward(feed)

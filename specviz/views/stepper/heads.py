@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from specviz.record.replay import MASK, OWN, Slots, feature_reads
+from specviz.record.replay import GUESSES, OWN, Slots, feature_reads
 from specviz.record.schema import ACCEPTED, DRAFTED, MODELS, PHASES, PROMPT, Array
 from specviz.record.trace import Trace
 
@@ -20,7 +20,7 @@ def guessed_slots(slots: Slots) -> list[list[list[int]]]:
     source: a code of `record.replay.SOURCES`. What no longer counts is left out.
     """
     counts = (slots.state >= PROMPT) & (slots.state <= DRAFTED)
-    guessed = counts & ((slots.source == OWN) | (slots.source == MASK))
+    guessed = counts & np.isin(slots.source, GUESSES)
     source = np.where(guessed, slots.source, 0)  # (B, T)
     edges = np.diff(source, axis=1, prepend=0, append=0) != 0
     runs: list[list[list[int]]] = []

@@ -1,0 +1,124 @@
+"""DFlash: a drafter that fills in a block of masks in one forward.
+
+Entry j of the context belongs to token j and is made from the target's hidden states of that very
+token, so it never depends on a draft. A block is the pending token and masks, all of which see each
+other and the context before them. What they leave in the cache is replaced by the context's entries
+once the tokens are known.
+
+Sources: DFlash (arXiv 2602.06036); `MuseGlimmerAssistantModel` of transformers, whose layers these
+are.
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel, PreTrainedModel
+from transformers.models.muse_glimmer_assistant.modeling_muse_glimmer_assistant import (
+    apply_rotary_pos_emb,
+)
+
+from specviz.engine.heads.modules import DraftHead, HeadOutput
+from specviz.engine.heads.settings import HeadSettings
+
+
+class DFlashHead(DraftHead):
+    """A DFlash drafter, with the target's embedding and LM head.
+
+    It has layers of its own number and size, as its configuration says.
+    """
+
+    config_class = MuseGlimmerAssistantConfig
+    config: MuseGlimmerAssistantConfig
+    lag: ClassVar[int] = 0
+
+    def __init__(self, settings: HeadSettings, config: MuseGlimmerAssistantConfig) -> None:
+        super().__init__(settings, config)
+        self.model = MuseGlimmerAssistantModel(config)
+
+    def attach(self, target: PreTrainedModel) -> None:
+        super().attach(target)
+        embedding = target.get_input_embeddings()
+        # Where an embedding norms what it looks up, drafters of this kind were trained without.
+        if hasattr(embedding, "embed_norm"):
+            embedding = copy.deepcopy(embedding)
+            embedding.embed_norm = nn.Identity()
+            assert self._target is not None
+            self._target = (embedding, self._target[1])
+
+    @property
+    def block_columns(self) -> int:
+        return self.settings.heads + 1  # masks, and where filling goes
+
+    def fuse(self, features: Tensor) -> Tensor:
+        fused: Tensor = self.model.encoder(features)
+        return fused
+
+    def block(self, pending: Tensor) -> Tensor:
+        """Return the tokens (b, K + 1) of the blocks behind pending tokens (b, 1)."""
+        masks = pending.new_full((len(pending), self.settings.heads), self.config.mask_token_id)
+        return torch.cat([pending, masks], 1)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        features: Tensor,
+        position_ids: Tensor,
+        attention_mask: Tensor | dict[str, Tensor] | None = None,
+        use_cache: bool = True,
+        logits_to_keep: int = 1,
+        **arguments: Any,
+    ) -> HeadOutput:
+        """Read entries of the context and a block; return logits for its masks.
+
+        Args:
+            input_ids: (b, K + 1), the block's tokens.
+            features: (b, c, D), fused, of the context's new tokens.
+            position_ids: (b, c + K + 1), of both.
+            attention_mask: of the block's queries, or of each type of layer.
+            arguments: the cache, as transformers' attention takes it.
+        """
+        hidden = self.target_embedding(input_ids).to(features.device)
+        rotary = self.model.rotary_emb(hidden, position_ids)
+        for layer, kind in zip(self.model.layers, self.config.layer_types, strict=True):
+            mask = attention_mask[kind] if isinstance(attention_mask, dict) else attention_mask
+            hidden = layer(
+                hidden,
+                context_hidden_states=features,
+                position_embeddings=rotary,
+                attention_mask=mask,
+                **arguments,
+            )
+        hidden = self.model.norm(hidden)[:, 1:]
+        return HeadOutput(self.to_logits(hidden), hidden)
+
+    def read_context(self, features: Tensor, position_ids: Tensor, cache: Any) -> None:
+        """Write K/V of context tokens to the cache, given their features (b, q, D)."""
+        cos, sin = self.model.rotary_emb(features, position_ids)
+        for number, layer in enumerate(self.model.layers):
+            attention: Any = layer.self_attn
+            by_head = (*features.shape[:2], -1, attention.head_dim)
+            keys = attention.k_norm(attention.k_proj(features).view(by_head).transpose(1, 2))
+            values = attention.v_proj(features).view(by_head).transpose(1, 2)
+            cache.update(apply_rotary_pos_emb(keys, keys, cos, sin)[1], values, number)
+
+
+def dflash_config(settings: HeadSettings, layers: Sequence[int]) -> MuseGlimmerAssistantConfig:
+    """Return the configuration of a new drafter, whose layers attend to all tokens."""
+    return MuseGlimmerAssistantConfig(
+        hidden_size=settings.hidden_size,
+        intermediate_size=settings.intermediate_size,
+        num_hidden_layers=settings.num_layers,
+        num_attention_heads=settings.num_attention_heads,
+        num_key_value_heads=settings.num_key_value_heads,
+        head_dim=settings.head_dim or settings.hidden_size // settings.num_attention_heads,
+        rms_norm_eps=settings.rms_norm_eps,
+        max_position_embeddings=settings.max_position_embeddings,
+        rope_parameters={"rope_type": "default", "rope_theta": settings.rope_theta},
+        layer_types=["full_attention"] * settings.num_layers,
+        block_size=settings.heads + 1,
+        mask_token_id=settings.mask_token_id,
+        target_layer_ids=list(layers),
+    )

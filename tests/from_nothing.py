@@ -1,0 +1,97 @@
+"""Drafts of MTP layers and of DFlash drafters, from their definition: without a cache, one text.
+
+Contract: transformers' own modules compute them, in its own numbers: entry p of MTP layer k pairs
+what was made of token p with token p + k + 1, at position p + k + 1. Not known here: batches.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from specviz.engine.heads import DFlashHead, DraftHead, MtpHead
+
+
+@torch.inference_mode()
+def drafts(
+    head: DraftHead, target: PreTrainedModel, text: Sequence[int], count: int
+) -> tuple[list[int], Tensor]:
+    """Return the greedy drafts behind a text whose last token is pending, and logits (count, V)."""
+    tokens = torch.tensor([list(text)])
+    model = target.base_model
+    states = model(tokens[:, :-1], output_hidden_states=True, use_cache=False).hidden_states
+    if isinstance(head, MtpHead):
+        return _of_mtp(head, tokens, states[-1], count)
+    assert isinstance(head, DFlashHead)
+    return _of_dflash(head, target, tokens, states, count)
+
+
+def _of_mtp(
+    head: MtpHead, tokens: Tensor, hidden: Tensor, count: int
+) -> tuple[list[int], Tensor]:
+    mtp = head._mtp[0]
+    tokens, found, logits = tokens[:, 1:], [], []
+    positions = torch.arange(1, tokens.shape[1] + 1)[None]
+    last = len(mtp.layers) - 1
+    for step in range(count):
+        out = _layer(mtp, min(step, last), tokens, hidden, positions)
+        logits.append(mtp._project_to_logits(out[:, -1])[0].float())
+        found.append(int(logits[-1].argmax()))
+        new = torch.tensor([[found[-1]]])
+        if step < last:
+            # The next layer reads what this one made, each with the token after the one read here.
+            hidden = out
+            tokens = torch.cat([tokens[:, 1:], new], 1)
+            positions = positions + 1
+        else:
+            # There is no further layer: the last one reads its own output.
+            hidden = torch.cat([hidden, out[:, -1:]], 1)
+            tokens = torch.cat([tokens, new], 1)
+            positions = torch.cat([positions, positions[:, -1:] + 1], 1)
+    return found, torch.stack(logits)
+
+
+def _layer(mtp: object, number: int, tokens: Tensor, hidden: Tensor, positions: Tensor) -> Tensor:
+    """Run one MTP layer over all its entries, masked causally or by its window."""
+    config = mtp.config
+    embedded = mtp.embed_tokens(tokens)
+    types = getattr(config, "layer_types", None)
+    distance = torch.arange(tokens.shape[1])
+    distance = distance[:, None] - distance
+    seen = distance >= 0
+    if types and types[number] == "sliding_attention":
+        seen &= distance < config.sliding_window
+    rotary = None
+    if mtp.rotary_emb is not None:
+        more = {"layer_type": types[number]} if getattr(mtp, "has_per_layer_rope", False) else {}
+        rotary = mtp.rotary_emb(embedded, position_ids=positions, **more)
+    out = mtp.layers[number](
+        embedded,
+        hidden,
+        position_embeddings=rotary,
+        attention_mask=seen[None, None],
+        position_ids=positions,
+        past_key_values=None,
+    )
+    return mtp.shared_post_norm(out) if mtp.use_shared_post_norm else out
+
+
+def _of_dflash(
+    head: DFlashHead,
+    target: PreTrainedModel,
+    tokens: Tensor,
+    states: Sequence[Tensor],
+    count: int,
+) -> tuple[list[int], Tensor]:
+    config = head.config
+    context = torch.cat([states[i + 1] for i in config.target_layer_ids], -1)
+    masks = torch.full((1, config.block_size - 1), config.mask_token_id)
+    block = torch.cat([tokens[:, -1:], masks], 1)
+    out = head.model(
+        noise_embeds=head.target_embedding(block),
+        context_hidden_states=context,
+        position_ids=torch.arange(tokens.shape[1] + config.block_size - 1)[None],
+    ).last_hidden_state
+    logits = target.get_output_embeddings()(out[0, 1 : count + 1]).float()
+    return logits.argmax(-1).tolist(), logits
