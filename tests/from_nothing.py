@@ -27,9 +27,7 @@ def drafts(
     return _of_dflash(head, target, tokens, states, count)
 
 
-def _of_mtp(
-    head: MtpHead, tokens: Tensor, hidden: Tensor, count: int
-) -> tuple[list[int], Tensor]:
+def _of_mtp(head: MtpHead, tokens: Tensor, hidden: Tensor, count: int) -> tuple[list[int], Tensor]:
     mtp = head._mtp[0]
     tokens, found, logits = tokens[:, 1:], [], []
     positions = torch.arange(1, tokens.shape[1] + 1)[None]

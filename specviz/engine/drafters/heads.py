@@ -37,9 +37,11 @@ class HeadDrafter(Drafter):
         """Return the pair's head of this name. Raise ValueError if it has none."""
         if self.name not in pair.heads:
             known = ", ".join(pair.heads) or "none"
+            own = ", or load_heads(None, pair) for the target's own layers"
             raise ValueError(
                 f"drafter={self.name!r} needs a head that was trained on this target, and the "
-                f"pair's heads are: {known}; pass load_heads(folder, pair), or drafter='model'"
+                f"pair's heads are: {known}; pass load_heads(folder, pair)"
+                f"{own if self.name == 'mtp' else ''}, or drafter='model'"
             )
         return pair.heads[self.name]
 

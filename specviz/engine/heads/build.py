@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from specviz.engine.heads.dflash import DFlashHead, dflash_config
 from specviz.engine.heads.modules import DraftHead, EagleHead, ResidualHeads
-from specviz.engine.heads.mtp import MtpHead, make_mtp
+from specviz.engine.heads.mtp import MtpHead, make_mtp, read_mtp
 from specviz.engine.heads.settings import LAST, HeadSettings, check_layers, settings_for
 
 
@@ -21,6 +21,18 @@ def make_head(settings: HeadSettings, target: PreTrainedModel) -> DraftHead:
         layers = layer_ids(settings.layers, target)
         return DFlashHead(settings, dflash_config(settings, layers))
     return ResidualHeads(settings) if settings.is_residual else EagleHead(settings)
+
+
+def own_head(target: PreTrainedModel) -> DraftHead:
+    """Return the MTP layers in the target's own checkpoint. Raise ValueError as `read_mtp`."""
+    mtp = read_mtp(target)
+    return ready(MtpHead(settings_for("mtp", target, num_layers=len(mtp.layers)), mtp), target)
+
+
+def ready(head: DraftHead, target: PreTrainedModel) -> DraftHead:
+    """Return the head attached to `target`, in its dtype and on its device."""
+    head.attach(target)
+    return head.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
 
 
 def layer_ids(layers: Sequence[int], target: PreTrainedModel) -> list[int]:

@@ -10,7 +10,8 @@ are.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -21,7 +22,11 @@ from transformers.models.muse_glimmer_assistant.modeling_muse_glimmer_assistant 
 )
 
 from specviz.engine.heads.modules import DraftHead, HeadOutput
-from specviz.engine.heads.settings import HeadSettings
+from specviz.engine.heads.settings import LAST, HeadSettings, settings_for
+
+_NO_IDS = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))  # the target has them
+# How its authors call what transformers calls otherwise.
+_RENAMED = {"fc.": "encoder.fc.", "hidden_norm.": "encoder.output_norm_enc."}
 
 
 class DFlashHead(DraftHead):
@@ -121,4 +126,48 @@ def dflash_config(settings: HeadSettings, layers: Sequence[int]) -> MuseGlimmerA
         block_size=settings.heads + 1,
         mask_token_id=settings.mask_token_id,
         target_layer_ids=list(layers),
+        **_NO_IDS,
     )
+
+
+def read_config(
+    config: Mapping[str, Any], weights: dict[str, Tensor]
+) -> MuseGlimmerAssistantConfig | None:
+    """Return the configuration of a drafter in a folder; None if it holds another kind of head.
+
+    The weights get our modules' names, in place.
+    """
+    given = {**config, **(config.get("dflash_config") or {})}
+    if "format" in config or not given.keys() >= {"block_size", "target_layer_ids"}:
+        return None
+    for name in list(weights):
+        ours = name
+        for begin, instead in _RENAMED.items():
+            if name.startswith(begin):
+                ours = instead + name.removeprefix(begin)
+        weights[f"model.{ours}"] = weights.pop(name)
+    others = ("model_type", "architectures", "dflash_config", "auto_map", "target")
+    given = {name: each for name, each in given.items() if name not in others and each is not None}
+    # Its authors' configuration is Qwen3's, whose layers attend to all tokens by default.
+    full = ["full_attention"] * given["num_hidden_layers"]
+    return MuseGlimmerAssistantConfig(**{"layer_types": full} | given | _NO_IDS)
+
+
+def dflash_settings(
+    config: MuseGlimmerAssistantConfig, target: PreTrainedModel, fingerprint: str = ""
+) -> HeadSettings:
+    """Return the settings of a drafter with this configuration.
+
+    fingerprint: of the target that it was trained on; "" if that is not known.
+    """
+    last = target.config.get_text_config().num_hidden_layers - 1
+    settings = settings_for(
+        "dflash",
+        target,
+        hidden_size=config.hidden_size,
+        layers=tuple(LAST if layer == last else layer for layer in config.target_layer_ids),
+        heads=config.block_size - 1,
+        num_layers=config.num_hidden_layers,
+        mask_token_id=config.mask_token_id,
+    )
+    return replace(settings, target=fingerprint)

@@ -1,9 +1,10 @@
 """Heads on disk: our own folders, those that others publish, and the target that a head belongs to.
 
 Of published heads, known are EAGLE-3 as its authors, SpecForge and vLLM lay it out, with one layer
-called `midlayer`; EAGLE-3 of the library speculators, which calls it `layers.0`; and Medusa with
-residual layers. What changes a head's computation is used or refused by its name. Weights that are
-the target's own may be missing. Only safetensors are read.
+called `midlayer`; EAGLE-3 of the library speculators, which calls it `layers.0`; Medusa with
+residual layers; and DFlash as transformers and as its authors lay it out. What changes a head's
+computation is used or refused by its name. Weights that are the target's own may be missing. Only
+safetensors are read.
 """
 
 import hashlib
@@ -19,7 +20,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import LlamaConfig, PreTrainedModel, Qwen3Config
 
-from specviz.engine.heads.build import make_head
+from specviz.engine.heads.build import make_head, ready
+from specviz.engine.heads.dflash import DFlashHead, dflash_settings, read_config
 from specviz.engine.heads.modules import DraftHead
 from specviz.engine.heads.settings import HeadSettings, check_layers, fused_layers, settings_for
 from specviz.util.files import is_dir, is_file
@@ -109,7 +111,11 @@ def read_head(folder: Path, target: PreTrainedModel) -> DraftHead:
     try:
         config = json.loads(path.read_bytes())
         weights = _read_weights(folder)
-        settings = _settings(config, weights, target)
+        of_dflash = read_config(config, weights)
+        if of_dflash is None:
+            settings = _settings(config, weights, target)
+        else:
+            settings = dflash_settings(of_dflash, target, config.get("target", ""))
         _check_sizes(settings, target)
         if settings.target and settings.target != fingerprint(target):
             raise ValueError(
@@ -118,11 +124,13 @@ def read_head(folder: Path, target: PreTrainedModel) -> DraftHead:
             )
         with torch.random.fork_rng(devices=[]):  # the values drawn here are replaced at once
             head = make_head(settings, target)
+            if of_dflash is not None:
+                head = DFlashHead(settings, of_dflash)
         head.load_state_dict(weights)
     except FileNotFoundError:
         raise
     except (OSError, SafetensorError, json.JSONDecodeError, UnicodeDecodeError, LookupError,
-            TypeError, AttributeError, RuntimeError) as error:  # fmt: skip
+            TypeError, AttributeError, RuntimeError, StrictDataclassError) as error:  # fmt: skip
         reason = " ".join(str(error).split())
         raise ValueError(
             f"the files in {quoted_path(folder)} are damaged or do not fit each other "
@@ -135,8 +143,7 @@ def read_head(folder: Path, target: PreTrainedModel) -> DraftHead:
             "get the file again, or take the entry out"
         )
     head.training_s = None if seconds is None else float(seconds)
-    head.attach(target)
-    return head.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+    return ready(head, target)
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ from transformers.modeling_layers import MtpModel
 from specviz.engine.heads.modules import DraftHead, HeadOutput
 from specviz.engine.heads.settings import HeadSettings
 from specviz.engine.models.compat import FULL, HYBRIDS, STATES, layer_types, read_setting
+from specviz.util.validate import short
 
 # Under which names configurations say how many MTP layers a checkpoint has.
 COUNTS = ("num_mtp_layers", "num_nextn_predict_layers", "mtp_num_hidden_layers")
@@ -98,26 +99,55 @@ def make_mtp(target: PreTrainedModel, num_layers: int) -> MtpModel:
     Raises:
         ValueError: the target's layers cannot be MTP layers.
     """
-    with declared(target, num_layers):
-        try:
+    try:
+        with declared(target, num_layers):
             mtp = MtpModel(target, num_layers)
-        except (TypeError, AttributeError, ValueError) as error:
-            raise ValueError(
-                f"target={type(target).__name__} has layers that cannot be MTP layers ({error}); "
-                "pass a target whose last layer attends to all tokens"
-            ) from None
-    if any(getattr(module, "layer_idx", 0) >= num_layers for module in mtp.layers.modules()):
+    except (TypeError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"target={type(target).__name__} has layers with several attentions each, whose K/V is "
-            "not kept for MTP layers; pass another drafter"
-        )
-    states = layer_types(mtp.config) & (STATES | HYBRIDS)
-    if states:
-        raise ValueError(
-            f"target={type(target).__name__} has MTP layers of type {', '.join(sorted(states))}, "
-            "whose states are not kept; pass another drafter"
-        )
+            f"target={type(target).__name__} has layers that cannot be MTP layers ({error}); "
+            "pass another drafter"
+        ) from None
+    _check_kept(mtp, target)
     return mtp
+
+
+def read_mtp(target: PreTrainedModel) -> MtpModel:
+    """Return the MTP layers in the target's own checkpoint.
+
+    Raises:
+        ValueError: there are none, or transformers cannot read them.
+    """
+    name = f"target={type(target).__name__}"
+    count = count_layers(target)
+    if not count:
+        raise ValueError(
+            f"{name} has a config that states no MTP layers ({', '.join(COUNTS)}); pass a folder "
+            "with a head, or another target"
+        )
+    place = {"": target.get_output_embeddings().weight.device}
+    try:
+        with declared(target, count):
+            mtp = MtpModel.from_pretrained(target, device_map=place)
+    except (OSError, RuntimeError, TypeError, AttributeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"the MTP layers of {name} cannot be read from {short(target.name_or_path)} "
+            f"({reason}); load the target from a checkpoint that has them"
+        ) from None
+    _check_kept(mtp, target)
+    return mtp
+
+
+def _check_kept(mtp: MtpModel, target: PreTrainedModel) -> None:
+    """Raise ValueError if what the layers remember cannot be kept."""
+    several = any(getattr(each, "layer_idx", 0) >= len(mtp.layers) for each in mtp.layers.modules())
+    states = layer_types(mtp.config) & (STATES | HYBRIDS)
+    if several or states:
+        kind = f"of type {', '.join(sorted(states))}" if states else "with several attentions each"
+        raise ValueError(
+            f"target={type(target).__name__} has MTP layers {kind}, which specviz cannot keep in "
+            "step yet; pass another drafter"
+        )
 
 
 @contextmanager

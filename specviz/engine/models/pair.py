@@ -18,6 +18,7 @@ from transformers import (
 )
 from transformers.utils import is_accelerate_available, logging
 
+from specviz.engine.heads.build import own_head
 from specviz.engine.heads.files import FolderOfHeads, check_heads, head_folders, read_head
 from specviz.engine.heads.modules import DraftHead
 from specviz.engine.models.compat import (
@@ -45,14 +46,14 @@ HYBRID = "hybrid"  # the name of a pair that ships with specviz, and its folder
 
 @dataclass(frozen=True, repr=False)
 class Pair:
-    """Two causal LMs over one vocabulary. Both are put into evaluation mode.
+    """Two causal LMs over one vocabulary, or one with heads. They are put into evaluation mode.
 
     Their embeddings may be padded to different sizes if the tokenizer has no id beyond the smaller
     one; `notes` then says so.
 
     Attributes:
         target: the model whose text is wanted.
-        draft: the smaller model that proposes.
+        draft: the smaller model that proposes; without one, the target itself.
         tokenizer: of both models; None if prompts are token ids and no text is wanted.
         heads: draft heads of the target by the names of their drafters, see `load_heads`.
 
@@ -62,12 +63,14 @@ class Pair:
     """
 
     target: PreTrainedModel
-    draft: PreTrainedModel
+    draft: PreTrainedModel = None
     tokenizer: PreTrainedTokenizerBase | None = None
     heads: Mapping[str, DraftHead] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check_model("target", self.target)
+        if self.draft is None:
+            object.__setattr__(self, "draft", self.target)
         check_model("draft", self.draft)
         check_vocabularies(self.target, self.draft, self.tokenizer)
         draft_device = input_device(self.draft)
@@ -153,7 +156,8 @@ def load_pair(
     Args:
         target, draft: hub ids or local folders of two causal LMs. Two pairs ship with specviz and
             need no network: both None for the embedded pair, of Llama's kind; target="hybrid" alone
-            for a target whose layers keep states and a draft whose layers have windows.
+            for a target whose layers keep states and a draft whose layers have windows. draft=None
+            for another target that drafts without a model, as by its MTP layers; see `load_heads`.
         device: "cpu", "cuda", "cuda:1", "mps"; None for CUDA where available, else the CPU.
         dtype: "float32", "bfloat16", "float16" or "float64"; None for float32 (pairs that ship with
             specviz) or the checkpoints' own.
@@ -163,27 +167,27 @@ def load_pair(
             "specviz[accelerate]").
 
     Raises:
-        ValueError: only one of the two is given, a model cannot be loaded, the device or dtype is
-            unknown or absent, or the two models do not fit together.
+        ValueError: only a draft is given, a model cannot be loaded, the device or dtype is unknown
+            or absent, or the two models do not fit together.
         FileNotFoundError: a folder does not exist, or holds no model.
         ImportError: `device_map` without accelerate.
     """
     is_hybrid = draft is None and isinstance(target, str) and target == HYBRID
-    if (target is None) != (draft is None) and not is_hybrid:
-        missing, given = ("draft", target) if draft is None else ("target", draft)
+    if target is None and draft is not None:
         raise ValueError(
-            f"{missing}=None with {short(given)} for the other; "
-            f"give a {missing} too, neither for the embedded pair, or target='hybrid' alone"
+            f"target=None with draft={short(draft)}; give a target too, neither for the embedded "
+            "pair, or target='hybrid' alone"
         )
     found_device = None
     if device_map is None:
         found_device = find_device(device)
     else:
         _check_device_map(device_map, device)
-    found_dtype: torch.dtype | str = torch.float32 if draft is None else "auto"
+    ships = target is None or is_hybrid
+    found_dtype: torch.dtype | str = torch.float32 if ships else "auto"
     if dtype is not None:
         found_dtype = DTYPES[require_choice("dtype", dtype, DTYPES)]
-    if target is None or draft is None:
+    if ships:
         folder = Path(str(resources.files("specviz") / "zoo" / "weights"))
         folder = folder / HYBRID if is_hybrid else folder
         with _no_progress_bars():
@@ -192,17 +196,19 @@ def load_pair(
         if is_hybrid:
             return pair
         return replace(pair, heads=FolderOfHeads(folder / "heads", pair.target))
+    assert target is not None
     return _load(target, draft, found_dtype, found_device, device_map)
 
 
-def load_heads(folder: str | Path, pair: Pair) -> Pair:
+def load_heads(folder: str | Path | None, pair: Pair) -> Pair:
     """Return `pair` with the draft heads in `folder`, for `drafter="eagle3"` and the like.
 
     Weights are read from safetensors alone. A head replaces the pair's own one of its kind.
 
     Args:
-        folder: a folder that `zoo.heads.export_head` wrote: of one head, or of several, each in a
-            folder of its own.
+        folder: a folder that `zoo.heads.export_head` wrote, or as others publish heads: of one
+            head, or of several, each in a folder of its own. None for the MTP layers in the
+            target's own checkpoint, for `drafter="mtp"`.
         pair: its target must be the one that the heads were trained on.
 
     Raises:
@@ -212,6 +218,8 @@ def load_heads(folder: str | Path, pair: Pair) -> Pair:
     """
     require_kind("pair", pair, Pair, "use load_pair()")
     found = dict(pair.heads)
+    if folder is None:
+        return replace(pair, heads={**found, "mtp": own_head(pair.target)})
     for each in head_folders(require_path("folder", folder)):
         head = read_head(each, pair.target)
         found[head.settings.kind] = head
@@ -220,15 +228,17 @@ def load_heads(folder: str | Path, pair: Pair) -> Pair:
 
 def _load(
     target: str | Path,
-    draft: str | Path,
+    draft: str | Path | None,
     dtype: torch.dtype | str,
     device: torch.device | None,
     device_map: DeviceMap | None,
 ) -> Pair:
-    """Load both models and check their tokenizers. One of `device` and `device_map` is None."""
-    sources = find("target", target), find("draft", draft)
+    """Load the models and check their tokenizers. One of `device` and `device_map` is None."""
+    sources = [find("target", target)]
+    if draft is not None:
+        sources.append(find("draft", draft))
     tokenizers = [source.load(AutoTokenizer) for source in sources]
-    check_tokenizers(*tokenizers)
+    check_tokenizers(tokenizers[0], tokenizers[-1])
     places: dict[str, object] = {}
     if device_map is not None:
         places["device_map"] = device_map if isinstance(device_map, str) else dict(device_map)
@@ -237,6 +247,8 @@ def _load(
     target_model = sources[0].load(AutoModelForCausalLM, **how, **places)
     if device is not None:
         target_model = target_model.to(device)
+    if draft is None:
+        return Pair(target_model, tokenizer=tokenizers[0])
     draft_model = sources[1].load(AutoModelForCausalLM, **how).to(input_device(target_model))
     if len(set(vocabulary_sizes(target_model, draft_model))) == 2:
         # Pair checks with the target's tokenizer that only padding differs; check with the draft's.

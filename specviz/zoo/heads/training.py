@@ -16,8 +16,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from specviz.engine.heads.files import fingerprint
 from specviz.engine.heads import DraftHead, ResidualHeads, build_head
+from specviz.engine.heads.files import fingerprint
 from specviz.engine.heads.settings import LAST, fused_layers
 from specviz.engine.models.compat import check_model
 from specviz.util.files import check_writable, make_folder
