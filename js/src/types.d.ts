@@ -11,7 +11,7 @@ import type { Film } from "./film/film.js";
 export type Range = [start: number, stop: number];
 export type Choice = [token: number, p: number];
 /** Where a draft head took the feature from that it read with a token. */
-export type Source = "none" | "target" | "own" | "mask";
+export type Source = "none" | "target" | "own" | "mask" | "block";
 export type LaneName = "tokens" | "target" | "draft";
 export type LaneRun = [
   slot: number,
@@ -403,6 +403,7 @@ export interface Windowed {
 
 export interface MaskCells {
   kind: number;
+  block: boolean;
   step: number;
   row: number;
   slots: number;

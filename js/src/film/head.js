@@ -33,7 +33,15 @@ export function sourceAt(film, step, row, slot) {
   if (!held || (held.kind !== "held" && held.kind !== "drafted")) return null;
   const guess = guessesOf(film, step, row).find(([start, stop]) => slot >= start && slot < stop);
   if (guess) return guess[2];
-  return held.index > 0 ? "target" : "none";
+  return held.index >= featureLag(film) ? "target" : "none";
+}
+
+/**
+ * How many tokens before an entry's own the token lies whose feature the head reads.
+ * @param {Film} film
+ */
+export function featureLag({ json }) {
+  return json.meta.draft_kv === "masks" ? 0 : 1;
 }
 
 /**
@@ -76,9 +84,12 @@ export function sourceWords(film, step, row, slot) {
   const { index } = /** @type {Cell} */ (film.cell(step, "draft", row, slot));
   const words = {
     none: `token ${index}, read without a feature, since no token is before it`,
-    target: `token ${index}, read with the target's feature of token ${index - 1}`,
+    target: featureLag(film)
+      ? `token ${index}, read with the target's feature of token ${index - 1}`
+      : `token ${index}, made from the target's features of this very token`,
     own: `token ${index}, read with the head's own feature of token ${index - 1}`,
-    mask: `mask entry for token ${index}`,
+    mask: `mask entry for token ${index}, right for this round only`,
+    block: `token ${index} as the first of a block, right for this round only`,
   };
   return words[source];
 }

@@ -1,6 +1,7 @@
 // Sight: which slots the queries of one row saw in a forward. Python judged it
 // (specviz/checks/attention.py); here that is laid over what the slots hold. Knows no pixels.
 
+import { featureLag } from "./head.js";
 import { driftsAway } from "./positions.js";
 import { joinedRanges } from "./ranges.js";
 import { narrowed, windowed, windowOf } from "./windows.js";
@@ -18,8 +19,8 @@ import { narrowed, windowed, windowOf } from "./windows.js";
  * The forward that a phase shows for a row: its prefill, the draft model's forwards, or the round's
  * verification; null if there is none.
  *
- * The result's `kind` is 0, 1 or 2 of these, `step` where the film has it, `slots` the columns of
- * the mask, `length` the row's committed tokens before the round. `leaks` and `holes` are slots
+ * The result's `kind` is 0, 1 or 2 of these, `block` whether the queries are a block of masks,
+ * `step` where the film has it, `slots` the columns of the mask, `length` the row's committed tokens before the round. `leaks` and `holes` are slots
  * that are wrong for any query, `drifts` counts queries whose position is not their index, `lost`
  * is the most tokens that a query should see and no slot holds: all are empty or 0 in a film that
  * is not judged. `holds(slot)` is a cell of the film, `now(slot)` where its content lies at the
@@ -35,7 +36,8 @@ export function maskCells(film, step, row) {
   const phase = film.phase(step);
   const kind = Math.min(phase, 2);
   const at = step - phase + kind;
-  const model = kind === 1 ? 1 : 0;
+  const drafted = kind === 1;
+  const model = drafted ? 1 : 0;
   const stage = film.stage(at);
   const source = kind ? { row, moves: [] } : prefillSource(stage, row);
   const feeds = stage.feeds.filter((run) => run[0] === model);
@@ -48,13 +50,17 @@ export function maskCells(film, step, row) {
   const ends = feeds.map((run) => run[8] + run[4] - 1);
   const slots = Math.max(kind === 2 ? film.scene(step).slots : 0, ...ends);
   const faults = stage.faults.filter((fault) => fault[1] === source.row);
-  const queries = fed.flatMap((run) => {
+  const all = fed.flatMap((run) => {
     const windows = stage.windows?.[stage.feeds.indexOf(run)] ?? null;
     return queriesOf(film, entry, run, lane, slots, faults, windows);
   });
+  const block = drafted && featureLag(film) === 0;
+  // What a block is read with are keys and values alone.
+  const queries = block ? all.filter((query) => query.index >= entry.length - 1) : all;
   const drifting = queries.filter((query) => film.checked && driftsAway(query));
   return {
     kind,
+    block,
     step: at,
     row,
     slots,

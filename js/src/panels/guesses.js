@@ -9,7 +9,7 @@ import { GUTTER } from "./layout.js";
 
 // px of the dashes that stand in place of a full bar
 /** @type {Partial<Record<Source, number[]>>} */
-const DASHES = { own: [5, 3], mask: [1.5, 3] };
+const DASHES = { own: [5, 3], mask: [1.5, 3], block: [1.5, 3] };
 
 /**
  * @param {Pen} pen

@@ -90,7 +90,7 @@ export class Legend {
       ...when(
         any((each) => hasSource(each, "mask")),
         "mask",
-        "K/V of a mask entry",
+        "K/V of a block, for this round only",
       ),
       ...when(held.has("stale"), "staleKV", "stale K/V"),
       ["written", "written now"],

@@ -53,7 +53,9 @@ export function maskVerdict(film, step, cells) {
     wrong.push(`${layers}, ${slotCount(window.holes, "is", "are")} not seen and should be`);
   if (wrong.length) return [false, `✗ ${wrong.join("; ")}.`];
   const narrow = window ? ` Layers with ${windowWords(window)} see no further back.` : "";
-  const all = "✓ Every query sees its row's tokens up to itself, each once, and nothing else.";
+  const all = cells.block
+    ? "✓ All of the block see the tokens before it and one another, each once, and nothing else."
+    : "✓ Every query sees its row's tokens up to itself, each once, and nothing else.";
   return [true, all + narrow];
 }
 

@@ -29,7 +29,10 @@ def head_words(scene: Scene) -> list[str]:
         then = "Then it" if read else "Behind the pending tokens it"
         sentences.append(f"{then} went on with its own output.")
     if scene.draft_kv == "masks":
-        sentences.append("It read mask entries in place of the new drafts.")
+        sentences.append(
+            "It filled in a block of masks behind each pending token; the block's K/V is right for "
+            "this round only."
+        )
     return sentences
 
 
