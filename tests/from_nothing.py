@@ -5,12 +5,46 @@ what was made of token p with token p + k + 1, at position p + k + 1. Not known 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+import specviz as sv
 from specviz.engine.heads import DFlashHead, DraftHead, MtpHead
+from specviz.engine.models.compat import layer_types
+
+
+def check_drafts(
+    pair: sv.Pair, kind: str, prompts: Sequence[Sequence[int]], **options: Any
+) -> list[list[int]]:
+    """Decode, compare each round's drafts with those from nothing, and return the texts.
+
+    Where a draft differs, it must be a near tie; what follows it is not compared.
+    """
+    texts: list[list[int]] = [[] for _ in prompts]
+    compared = accepted = 0
+    for event in sv.decode(pair, prompts, drafter=kind, **options):
+        rows = event.state.batch.rows
+        if event.phase == "accept":
+            accepted += sum(row.accepted for row in rows)
+        for row in rows:
+            texts[row.request.index] = list(row.output)
+        if event.phase != "draft" or not event.draft.tokens.shape[1]:
+            continue
+        for i, row in enumerate(rows):
+            text = [*row.request.prompt, *row.output]
+            if row.finished or len(text) < 2:  # one token alone has no hidden state before it
+                continue
+            found = event.draft.tokens[i].tolist()
+            expected, logits = drafts(pair.heads[kind], pair.target, text, len(found))
+            same = next((j for j in range(len(found)) if found[j] != expected[j]), len(found))
+            difference = (event.draft.logits[i, : same + 1] - logits[: same + 1]).abs().max()
+            assert difference < 1e-3 * logits.abs().max(), (text, found, expected)
+            compared += 1
+    assert compared > 10 and accepted > 0
+    return texts
 
 
 @torch.inference_mode()
@@ -50,7 +84,7 @@ def _of_mtp(head: MtpHead, tokens: Tensor, hidden: Tensor, count: int) -> tuple[
     return found, torch.stack(logits)
 
 
-def _layer(mtp: object, number: int, tokens: Tensor, hidden: Tensor, positions: Tensor) -> Tensor:
+def _layer(mtp: Any, number: int, tokens: Tensor, hidden: Tensor, positions: Tensor) -> Tensor:
     """Run one MTP layer over all its entries, masked causally or by its window."""
     config = mtp.config
     embedded = mtp.embed_tokens(tokens)
@@ -58,8 +92,10 @@ def _layer(mtp: object, number: int, tokens: Tensor, hidden: Tensor, positions: 
     distance = torch.arange(tokens.shape[1])
     distance = distance[:, None] - distance
     seen = distance >= 0
-    if types and types[number] == "sliding_attention":
+    if (types[number] if types else min(layer_types(config))) == "sliding_attention":
         seen &= distance < config.sliding_window
+    # Added to the scores, which every kind of attention understands.
+    mask = torch.zeros(seen.shape, dtype=embedded.dtype).masked_fill(~seen, -torch.inf)
     rotary = None
     if mtp.rotary_emb is not None:
         more = {"layer_type": types[number]} if getattr(mtp, "has_per_layer_rope", False) else {}
@@ -68,7 +104,7 @@ def _layer(mtp: object, number: int, tokens: Tensor, hidden: Tensor, positions: 
         embedded,
         hidden,
         position_embeddings=rotary,
-        attention_mask=seen[None, None],
+        attention_mask=mask[None, None],
         position_ids=positions,
         past_key_values=None,
     )

@@ -16,7 +16,7 @@ from specviz.engine.events import Event
 from specviz.engine.faults import STATE, WINDOW
 from specviz.engine.features import FeatureStore
 from specviz.engine.graphs import CudaGraphs, PhaseGraphs
-from specviz.engine.heads import DraftHead
+from specviz.engine.heads import DraftHead, MtpHead
 from specviz.engine.heads.cached import CachedHead, cached_head
 from specviz.engine.kv.attention import attending
 from specviz.engine.kv.cache import CachedModel
@@ -33,7 +33,7 @@ from specviz.engine.state import State
 from specviz.engine.strategies import Strategy
 from specviz.engine.threads import choose_threads, computing_with
 from specviz.engine.timing import Stopwatch
-from specviz.engine.trial import can_pack, check_exact
+from specviz.engine.trial import can_pack, check_exact, check_layers
 from specviz.util.levers import NONE, Levers
 from specviz.util.validate import require_kind
 
@@ -94,7 +94,9 @@ class Run:
     def try_models(self) -> None:
         """Raise ValueError if a model's logits depend on where its K/V lies; see `trial`."""
         for role, cache in self.state.caches.items():
-            if not isinstance(cache.model, DraftHead):
+            if isinstance(cache.model, MtpHead):
+                check_layers(cache.model)
+            elif not isinstance(cache.model, DraftHead):
                 check_exact(role, cache.model)
         self.let_target_pack()
 

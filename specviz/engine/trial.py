@@ -10,12 +10,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from math import isfinite
+from operator import itemgetter
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from specviz.engine.features import Features, FeatureStore
+from specviz.engine.heads.cached import CachedMtp
+from specviz.engine.heads.mtp import MtpHead
 from specviz.engine.kv.attention import plain_masks, query_groups, takes_grouped
 from specviz.engine.kv.cache import CachedModel
 from specviz.engine.kv.feed import Feed
@@ -28,6 +32,8 @@ from specviz.engine.models.compat import attention_of, input_device
 NEGLIGIBLE = 1e-5
 # A difference counts if it exceeds this many times what rounding did to the model's own logits.
 TIMES_NOISE = 3
+# Of states of MTP layers, in their standard deviations. A wrong mask or position moves them by one.
+MOST_ROUNDING = 0.1
 VERIFIED = 3  # K + 1 queries of a row
 # The second row is a prefix of the first, so one plain forward shows what both should be. Gaps are
 # wide, so that positions by slot, or a hole that is seen, change much even in one layer of many.
@@ -64,6 +70,70 @@ def check_exact(role: str, model: PreTrainedModel) -> None:
             "choose a model that takes explicit position ids, and a mask for each row and slot"
         )
     _tried[model] = conditions
+
+
+@torch.inference_mode()
+def check_layers(head: MtpHead) -> None:
+    """Raise ValueError if what MTP layers compute depends on where their K/V lies."""
+    conditions = (head.dtype, head.device, attention_of(head))
+    if _tried.get(head) == conditions:
+        return
+    with shrunk(head, SHRUNK):
+        problem = _try_layers(head)
+        if problem is not None:
+            plain_masks.add(head)
+            problem = _try_layers(head)
+    if problem is not None:
+        plain_masks.discard(head)
+        raise ValueError(
+            f"the MTP layers of kind {head.kind_of_layers.__name__} cannot draft in a batch: "
+            f"{problem}; pass another drafter"
+        )
+    _tried[head] = conditions
+
+
+def _try_layers(head: MtpHead) -> str | None:
+    """Compare what the layers make of two rows in slabs with what they make of a text alone."""
+    tokens = token_ids(head, len(SLOTS[0]))
+    generator = torch.Generator().manual_seed(0)
+    size = head.settings.hidden_size
+    drawn = torch.randn(1, len(tokens), size, generator=generator).to(head.device, head.dtype)
+    wanted = Features(size, itemgetter(-1))
+    store = FeatureStore(wanted, len(SLOTS), len(tokens), head.dtype, head.device)
+    store.values[:] = drawn
+    index = torch.arange(len(tokens), device=head.device)[None]
+    text = torch.tensor([list(tokens)], device=head.device)
+    whole = Feed(
+        rows=index[:, 0],
+        requests=[0],
+        tokens=text,
+        indices=index,
+        positions=index,
+        slots=index,
+        visible=index[:, None] <= index[..., None],
+        valid=torch.ones_like(index, dtype=torch.bool),
+    )
+    feeds = [make_feed(head, tokens, prefill=prefill) for prefill in (True, False)]
+    try:
+        expected = _last_states(CachedMtp(head, 1, len(tokens), None, store), [whole])
+        found = _last_states(CachedMtp(head, len(SLOTS), WINDOW, None, store), feeds)
+    except (MemoryError, torch.OutOfMemoryError):  # says nothing of the layers
+        raise
+    except Exception as error:  # whatever a class raises, it cannot be used
+        message = str(error).strip().split("\n")[0].rstrip(".")
+        return f"a trial forward raised {type(error).__name__}: {message}"
+    difference = _median_difference(found, expected)
+    if difference <= MOST_ROUNDING * float(expected.std()):
+        return None
+    return f"their states differ by {difference:.2g}, more than rounding explains"
+
+
+def _last_states(cached: CachedMtp, feeds: Sequence[Feed]) -> Tensor:
+    """Return what the last layer makes of the last tokens of row 0, (VERIFIED, D), in float32."""
+    for feed in feeds:
+        features = cached.features.before(feed.rows, feed.indices)
+        _, states = cached.read_committed(cached.model, feed, features, dense=False, keep=0)
+    return states[0, -VERIFIED:].float()
 
 
 @torch.inference_mode()

@@ -139,7 +139,9 @@ class CachedMtp(CachedHead):
     def forward(self, feed: Feed, **arguments: Any) -> Output:
         self._step = 0
         self._note(feed)
-        return self._read_committed(self._call, feed, self._features_of(feed), dense=True, keep=1)
+        features = self._features_of(feed)
+        first, _ = self.read_committed(self._call, feed, features, dense=True, keep=1)
+        return Output(first.logits[..., : self.vocabulary], first.hidden[:, -1:])
 
     def forward_next(self, feed: Feed, features: Tensor | None) -> Output:
         self._step += 1
@@ -154,18 +156,22 @@ class CachedMtp(CachedHead):
 
     def prefill_with(self, feed: Feed, features: Tensor) -> None:
         self._note(feed)
-        self._read_committed(self.model, feed, features, dense=False, keep=0)
+        self.read_committed(self.model, feed, features, dense=False, keep=0)
 
-    def _read_committed(
+    def read_committed(
         self, call: Any, feed: Feed, features: Tensor, *, dense: bool, keep: int
-    ) -> Output:
-        """Read committed tokens with all layers; return what layer 0 says after the last."""
+    ) -> tuple[Any, Tensor]:
+        """Read committed tokens with all layers.
+
+        Return layer 0's output, with logits after the last `keep` tokens, and the states (b, q, D)
+        that the last layer made.
+        """
         with self._attending():
-            first = self._read_layer(call, 0, feed, features, dense=dense, keep=keep)
+            first = output = self._read_layer(call, 0, feed, features, dense=dense, keep=keep)
             for layer, made in enumerate(self._made, 1):
                 features = made.before(feed.rows, feed.indices)
-                self._read_layer(call, layer, feed, features, dense=dense, keep=0)
-        return Output(first.logits[..., : self.vocabulary], first.hidden[:, -1:])
+                output = self._read_layer(call, layer, feed, features, dense=dense, keep=0)
+        return first, output.hidden
 
     def _read_layer(
         self, call: Any, layer: int, feed: Feed, features: Tensor, *, dense: bool, keep: int

@@ -36,6 +36,7 @@ class MtpHead(DraftHead):
     def __init__(self, settings: HeadSettings, mtp: MtpModel) -> None:
         super().__init__(settings, mtp.config)
         self.layers = mtp.layers
+        self.kind_of_layers: type = type(mtp.layers[0].mtp_block)
         self.shared_post_norm = mtp.shared_post_norm if mtp.use_shared_post_norm else None
         # A tuple, so that the target's own modules are neither saved nor moved.
         self._mtp = (mtp,)
@@ -68,7 +69,8 @@ class MtpHead(DraftHead):
         embedded = mtp.embed_tokens(input_ids).to(features.device)
         types = read_setting(self.config, "layer_types")
         if isinstance(attention_mask, dict):
-            attention_mask = attention_mask[types[layer]]
+            only = next(iter(attention_mask.values()))
+            attention_mask = attention_mask[types[layer]] if types else only
         rotary = None
         if mtp.rotary_emb is not None:
             more = {"layer_type": types[layer]} if getattr(mtp, "has_per_layer_rope", False) else {}
@@ -108,6 +110,8 @@ def make_mtp(target: PreTrainedModel, num_layers: int) -> MtpModel:
             "pass another drafter"
         ) from None
     _check_kept(mtp, target)
+    for module in mtp.layers.modules():  # only the target's class knows how to begin with each
+        target._init_weights(module)
     return mtp
 
 
@@ -140,7 +144,9 @@ def read_mtp(target: PreTrainedModel) -> MtpModel:
 
 def _check_kept(mtp: MtpModel, target: PreTrainedModel) -> None:
     """Raise ValueError if what the layers remember cannot be kept."""
-    several = any(getattr(each, "layer_idx", 0) >= len(mtp.layers) for each in mtp.layers.modules())
+    several = any(
+        (getattr(each, "layer_idx", 0) or 0) >= len(mtp.layers) for each in mtp.layers.modules()
+    )
     states = layer_types(mtp.config) & (STATES | HYBRIDS)
     if several or states:
         kind = f"of type {', '.join(sorted(states))}" if states else "with several attentions each"

@@ -178,7 +178,9 @@ def masks_columns(model: PreTrainedModel) -> bool:
 
 def _asks(model: PreTrainedModel, what: str) -> bool:
     """Return whether the file of the model's class has this text."""
-    return what in source_of(sys.modules[type(model).__module__])
+    # MTP layers are those of another class.
+    kind = getattr(model, "kind_of_layers", type(model))
+    return what in source_of(sys.modules[kind.__module__])
 
 
 @cache
