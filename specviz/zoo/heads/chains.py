@@ -5,19 +5,15 @@ true entries of a text are read once, and each chain attends to those before its
 own.
 """
 
+from typing import Any, Protocol
+
 import torch
 from torch import Tensor
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from specviz.engine.heads.modules import (
-    DraftHead,
-    EagleHead,
-    HeadLayer,
-    HeadOutput,
-    ResidualHeads,
-    at,
-    shifted,
-)
+from specviz.engine.heads import DFlashHead, DraftHead, EagleHead, MtpHead, ResidualHeads
+from specviz.engine.heads.modules import HeadOutput, at, shifted
+from specviz.zoo.heads.blocks import MtpEntries, blocks
 
 
 def unroll(
@@ -26,15 +22,22 @@ def unroll(
     """Return logits and own features, (b, m, ...) each, at each step of chains.
 
     Step s of a chain reads token start + s, which is given, and its own feature of the token
-    before. It predicts token start + s + 1. Of Medusa's and Clover's heads, step s is head s.
+    before. It predicts token start + s + 1. Of Medusa's and Clover's heads, step s is head s; of
+    DFlash, it is mask s of a block, and the later tokens are not read.
 
     Args:
         head: attached to its target.
         tokens: (b, T).
         features: (b, T, F), the target's, as `select` gives them.
-        starts: (b, m), each with start + steps <= T.
+        starts: (b, m), each with start + steps <= T, and from 1 on for MTP and DFlash.
         steps: S.
     """
+    if isinstance(head, DFlashHead):
+        drafted = blocks(head, tokens, features, starts)
+        return [
+            HeadOutput(drafted.logits[:, :, step], drafted.hidden[:, :, step])
+            for step in range(steps)
+        ]
     entries = shifted(head.fuse(features))
     states = at(entries, starts)
     outputs = []
@@ -47,14 +50,37 @@ def unroll(
             outputs.append(output)
             states = output.hidden
         return outputs
-    assert isinstance(head, EagleHead)
     embedded = head.target_embedding(tokens)
+    if isinstance(head, MtpHead):
+        layer = MtpEntries(head)
+        attended = layer.attended(layer.joined(entries, embedded), None)
+        chains = Chains(layer, attended, starts, hides_first=True)  # it has no entry 0
+        for step in range(steps):
+            joined = layer.joined(states, at(embedded, starts + step))
+            states = chains.step(joined, None, step)
+            outputs.append(HeadOutput(head.to_logits(states), states))
+        return outputs
+    assert isinstance(head, EagleHead)
     attended = head.midlayer.attended(entries, embedded)
     chains = Chains(head.midlayer, attended, starts, head.settings.hides_first)
     for step in range(steps):
         states = chains.step(states, at(embedded, starts + step), step)
         outputs.append(HeadOutput(head.predict(states), states))
     return outputs
+
+
+class ChainLayer(Protocol):
+    """What `Chains` takes of a layer; see `HeadLayer`."""
+
+    self_attn: Any
+
+    def attended(self, states: Tensor, embedded: Tensor | None) -> Tensor: ...
+
+    def position_embeddings(
+        self, attended: Tensor, position_ids: Tensor
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def finish(self, states: Tensor, out: Tensor) -> Tensor: ...
 
 
 class Chains:
@@ -65,7 +91,7 @@ class Chains:
     """
 
     def __init__(
-        self, layer: HeadLayer, attended: Tensor, starts: Tensor, hides_first: bool = False
+        self, layer: ChainLayer, attended: Tensor, starts: Tensor, hides_first: bool = False
     ) -> None:
         """Compute K/V of the true entries.
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from specviz.engine.heads import DraftHead, ResidualHeads, build_head
+from specviz.engine.heads import DraftHead, EagleHead, ResidualHeads, build_head
 from specviz.engine.heads.files import fingerprint
 from specviz.engine.heads.settings import LAST, fused_layers
 from specviz.engine.models.compat import check_model
@@ -201,8 +201,8 @@ def head_batches(
     size = head.settings.hidden_size
     steps_per_epoch = count // plan.rows
     # Entry 0 has no feature. Medusa's and Clover's state is zero there, so nothing can be learned,
-    # and the gradient of a cosine at zero is not finite.
-    first = 1 if head.settings.is_residual else 0
+    # and the gradient of a cosine at zero is not finite. MTP has no such entry, DFlash no context.
+    first = 0 if isinstance(head, EagleHead) else 1
     places = length - chain_steps(head, plan) + 1 - first
     chains = min(max(int(plan.starts * length), 1), places)
     for step in range(start, plan.steps):
