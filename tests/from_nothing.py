@@ -43,7 +43,8 @@ def check_drafts(
             difference = (event.draft.logits[i, : same + 1] - logits[: same + 1]).abs().max()
             assert difference < 1e-3 * logits.abs().max(), (text, found, expected)
             compared += 1
-    assert compared > 10 and accepted > 0
+    assert compared > 10
+    assert accepted > 0 or options["strategy"] == "rollback"  # which keeps what all rows accept
     return texts
 
 
@@ -122,10 +123,15 @@ def _of_dflash(
     context = torch.cat([states[i + 1] for i in config.target_layer_ids], -1)
     masks = torch.full((1, config.block_size - 1), config.mask_token_id)
     block = torch.cat([tokens[:, -1:], masks], 1)
+    place = torch.arange(tokens.shape[1] + config.block_size - 1)
+    distance = (place[tokens.shape[1] - 1 :, None] - place).abs()  # of the block's queries
+    far = torch.zeros(distance.shape, dtype=context.dtype)
+    far = far.masked_fill(distance > config.sliding_window, -torch.inf)[None, None]
     out = head.model(
         noise_embeds=head.target_embedding(block),
         context_hidden_states=context,
-        position_ids=torch.arange(tokens.shape[1] + config.block_size - 1)[None],
+        position_ids=place[None],
+        attention_mask={"full_attention": torch.zeros_like(far), "sliding_attention": far},
     ).last_hidden_state
     logits = target.get_output_embeddings()(out[0, 1 : count + 1]).float()
     return logits.argmax(-1).tolist(), logits

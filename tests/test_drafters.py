@@ -54,7 +54,7 @@ def tokens_of(row: Any) -> list[int]:
 
 def test_the_drafters_are_listed():
     frame = sv.drafters()
-    heads = ["eagle3", "medusa", "clover"]
+    heads = ["eagle3", "mtp", "dflash", "medusa", "clover"]
     names = ["model", "lookup", "synthetic", "tree", "static_tree", *heads]
     assert list(frame["drafter"]) == names == list(DRAFTERS)
     assert frame["description"].str.len().min() > 10
@@ -67,6 +67,8 @@ def test_the_drafters_are_listed():
         "paths=((0,), (0, 0), (1,), (0, 0, 0), (0, 1), (1, 0), (0, 0, 0, 0), (2,)), "
         "siblings='likeliest', judged_by=None, valid=True",
         "reread=True",
+        "reread=True",
+        "",
         "",
         "",
     ]

@@ -36,8 +36,8 @@ def pair_of(family: str, num_layers: int) -> sv.Pair:
     target.generation_config.eos_token_id = EOS
     as_float64(target)
     with torch.no_grad():
-        # The text goes on much as the layers expect if both LM heads prefer the same few tokens.
-        target.get_output_embeddings().weight[12:] *= 0.3
+        # Of few tokens that the LM head prefers, the layers guess some.
+        target.get_output_embeddings().weight[6:10] *= 3
     head = build_head("mtp", target, num_layers=num_layers, seed=1)
     if hasattr(head.config, "_experts_implementation"):
         head.set_experts_implementation("eager")
@@ -64,12 +64,13 @@ def test_drafts_are_those_from_nothing(family, num_layers):
 @pytest.mark.parametrize("num_draft_tokens", [1, 2, 3, 6])
 def test_drafts_may_be_fewer_or_more_than_layers(num_draft_tokens):
     pair = pair_of("deepseek_v3", 3)
-    check_drafts(pair, "mtp", prompts(), **RUN | {"num_draft_tokens": num_draft_tokens})
+    options = RUN | {"num_draft_tokens": num_draft_tokens, "strategy": "inplace"}
+    check_drafts(pair, "mtp", prompts(), **options)
 
 
 @pytest.mark.parametrize("strategy", ["exspec", "masking", "eqspec"])
 def test_rows_that_move_and_prompts_in_parts_keep_what_layers_made(strategy):
-    """Layer k reads what layer k - 1 made of the token before, in another forward or another row."""
+    """Layer k reads what layer k - 1 made of the token before, perhaps in another row."""
     pair = pair_of("glm4_moe", 3)
     for levers in (None, sv.Levers(prefill_tokens=4), sv.Levers(keep_draft=False)):
         check_drafts(pair, "mtp", prompts(), levers=levers, strategy=strategy, **RUN)

@@ -148,7 +148,8 @@ def _need(pair: Pair, prompts: Sequence[Prompt], options: Options) -> RunMemory:
         "graphs": options.graphs is not False,
         "lanes": options.lanes > 1,
         "selector": type(selector) is not Everything,
-        "drafter": drafter.name not in DRAFTERS,
+        # A block of masks may be longer than what is drafted.
+        "drafter": drafter.name not in DRAFTERS or drafter.name == "dflash",
         "num_draft_tokens": isinstance(options.num_draft_tokens, str),
     }
     for name, applies in uncounted.items():
@@ -211,7 +212,8 @@ def shape_of(model: PreTrainedModel) -> ModelShape:
         **read_config(sizes),
         own_parameters=sum(parameter.numel() for parameter in model.parameters()),
         read=len(settings.layers) * settings.hidden_size,
-        features=settings.hidden_size,
+        # MTP layers keep what each of them made of a token for the next one.
+        features=settings.hidden_size * (settings.num_layers if settings.kind == "mtp" else 1),
         entry=settings.hidden_size * (1 if settings.is_residual else 2),
         attends=settings.has_cache,
     )

@@ -23,16 +23,13 @@ def head_words(scene: Scene) -> list[str]:
     sentences = [f"It read {count(read, 'accepted draft')} with the target's features."]
     if not read:
         sentences = []
-    if max((row.depth for row in scene.rows), default=0) <= 1:
-        return sentences  # nothing was drafted behind a draft
-    if scene.draft_kv == "provisional":
+    if scene.draft_kv == "masks":
+        sentences.append("It filled in a block of masks, whose K/V lasts for this round.")
+    # Else nothing was drafted behind a draft.
+    deep = max((row.depth for row in scene.rows), default=0) > 1
+    if scene.draft_kv == "provisional" and deep:
         then = "Then it" if read else "Behind the pending tokens it"
         sentences.append(f"{then} went on with its own output.")
-    if scene.draft_kv == "masks":
-        sentences.append(
-            "It filled in a block of masks behind each pending token; the block's K/V is right for "
-            "this round only."
-        )
     return sentences
 
 
