@@ -38,7 +38,7 @@ class CapturedForward:
 
     Attributes:
         number: its place among the forwards of both models.
-        model: "target" or "draft".
+        model: "target", "draft" or "drafter".
         cache: the number of the cache object among those of its model; 0 for none.
         tokens: (b, q).
         positions: (b, q), position ids as given, or as the model derives them.
@@ -84,6 +84,11 @@ class CapturedForward:
     def shape(self) -> tuple[int, int]:
         """Rows and tokens a row."""
         return self.tokens.shape[0], self.tokens.shape[1]
+
+    @property
+    def queries(self) -> tuple[int, int]:
+        """Rows and queries a row."""
+        return self.shape
 
     @property
     def width(self) -> int:
@@ -175,7 +180,7 @@ class Capture:
         view = self._view(forward, layer)
         # One layer's mask is enough, and keeping each would multiply the memory.
         if view.seen is None and not view.unseen:
-            view.seen, view.unseen = visible(mask, forward.shape, keys.shape[2], is_causal)
+            view.seen, view.unseen = visible(mask, forward.queries, keys.shape[2], is_causal)
 
     def _view(self, forward: CapturedForward, layer: int) -> CapturedForward:
         """Return what takes K/V and masks of a layer."""

@@ -4,8 +4,9 @@ Contract: counts, from what was followed. Not known here: models, and times.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from specviz.checks.watch.drafting import Drafting
 from specviz.checks.watch.drafts import DraftFault
 from specviz.checks.watch.requests import WatchedRequest, common
 
@@ -18,8 +19,8 @@ class Cost:
     """One way in which work was done for nothing, or in which the text is right by luck.
 
     Attributes:
-        name: "draft cache", "positions", "read again", "finished rows", "thrown away" or "bonus
-            dropped".
+        name: "draft cache", "drafter", "positions", "read again", "finished rows", "thrown away" or
+            "bonus dropped".
         count: how often, in the unit that the sentence names.
         sentence: what was found.
     """
@@ -34,6 +35,7 @@ def find_costs(
     faults: Mapping[int, DraftFault],
     rounds: Mapping[int, int],
     wrong: Collection[int],
+    drafting: Drafting | None = None,
 ) -> list[Cost]:
     """Return what was done for nothing, the draft's faults first.
 
@@ -42,18 +44,20 @@ def find_costs(
         faults: the draft's first fault in each request.
         rounds: {number of a forward of the target: its round}.
         wrong: the requests whose texts are not the target's own.
+        drafting: of a drafter that reads the target's hidden states.
     """
     costs = []
     if faults:
-        first = min(faults.values(), key=lambda fault: fault.forward)
-        number = min(rounds[after] for after in rounds if after > first.forward)
+        what = "the draft model reads a wrong context"
+        costs.append(_of_drafts("draft cache", what, faults, requests, rounds))
+    if drafting is not None and drafting.faults:
+        what = "the text is right, and the drafter is wrong"
+        cost = _of_drafts("drafter", what, drafting.faults, requests, rounds)
         costs.append(
-            Cost(
-                "draft cache",
-                len(faults),
-                f"the draft model reads a wrong context in {len(faults)} of {len(requests)} "
-                f"requests, first in round {number}, forward {first.forward}, row {first.row}: "
-                f"{first.cause}",
+            replace(
+                cost,
+                sentence=f"{cost.sentence}; {drafting.lost} of "
+                f"{drafting.judged} drafts are not those that it gives when nothing is wrong",
             )
         )
     costs += [*_shifted(requests), *_twice(requests)]
@@ -66,6 +70,23 @@ def find_costs(
     if wrong:  # drafts that equal a wrong text are not right
         lost = [cost for cost in lost if cost.name != "thrown away"]
     return costs + lost
+
+
+def _of_drafts(
+    name: str,
+    what: str,
+    faults: Mapping[int, DraftFault],
+    requests: Sequence[WatchedRequest],
+    rounds: Mapping[int, int],
+) -> Cost:
+    """Return what drafts suffer from: the first of these faults, by request."""
+    first = min(faults.values(), key=lambda fault: fault.forward)
+    number = min(rounds[after] for after in rounds if after > first.forward)
+    sentence = (
+        f"{what} in {len(faults)} of {len(requests)} requests, first in round {number}, forward "
+        f"{first.forward}, row {first.row}: {first.cause}"
+    )
+    return Cost(name, len(faults), sentence)
 
 
 def _times(count: int) -> str:

@@ -6,20 +6,18 @@ exact prints, and as sketches, which rounding changes little. Not known here: to
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specviz.checks.watch.prints import bit_print
+from specviz.checks.watch.prints import SKETCH, bit_print, random_numbers, sketch
 from specviz.engine.kv.states import find_mixers
 from specviz.engine.models.compat import HYBRIDS, STATES, layer_types
 
 # By kind, what cache layers of transformers call the states.
 KINDS = {"convolution": "conv_states", "recurrent": "recurrent_states"}
-_SIZE = 16  # numbers of a sketch
 
 
 @dataclass
@@ -59,7 +57,9 @@ def states_of(layers: Sequence[Any], numbers: Sequence[int], rows: int) -> dict[
                     state = state[..., -(layers[number].conv_kernel_size[i] or state.shape[-1]) :]
                 parts.append(_of(state, number))
         if all(len(part.prints) == rows for part in parts):
-            none = RowStates(torch.zeros(rows, dtype=torch.long), torch.zeros(rows, _SIZE).double())
+            none = RowStates(
+                torch.zeros(rows, dtype=torch.long), torch.zeros(rows, SKETCH).double()
+            )
             found[kind] = sum(parts, start=none)
     return found
 
@@ -103,12 +103,4 @@ def _of(state: Tensor, number: int) -> RowStates:
     flat = state.detach().flatten(1)
     # What tells layers apart: an odd factor of the print, and one for each number of the sketch.
     prints = bit_print(flat[:, None, None], seed=-1)[:, 0] * (2 * number + 1)
-    sketches = flat.double() @ _random(0, flat.shape[1]).to(flat.device)
-    return RowStates(prints.cpu(), sketches.cpu() * _random(number, 1))
-
-
-@cache
-def _random(seed: int, count: int) -> Tensor:
-    """Return random numbers (count, n), n being the size of a sketch."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(count, _SIZE, generator=generator, dtype=torch.float64)
+    return RowStates(prints.cpu(), sketch(flat) * random_numbers(number, 1))

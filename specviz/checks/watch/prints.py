@@ -1,7 +1,8 @@
-"""Recognise K/V by its bits.
+"""Recognise K/V by its bits, and vectors by short sketches of them.
 
 Contract: equal K/V gives an equal print, wherever it lies, and different K/V gives another one but
-for one case in 2^64. Zeros give 0. Not known here: tokens, rows, and what K/V means.
+for one case in 2^64. Zeros give 0. Sketches are about as far apart as the vectors are. Not known
+here: tokens, rows, and what K/V means.
 """
 
 from functools import cache
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+SKETCH = 16  # numbers of a sketch
 EMPTY = 0  # the print of zeros, which nothing has written
 
 
@@ -39,3 +41,17 @@ def _weights(seed: int, heads: int, size: int) -> Tensor:
     low, high = -(2**62), 2**62
     # Odd weights can be inverted modulo 2**64, so no change of one number is lost.
     return torch.randint(low, high, (heads, 1, size), generator=generator) * 2 + 1
+
+
+def sketch(vectors: Tensor) -> Tensor:
+    """Return the sketches (..., n) float64, on the CPU, of vectors (..., size)."""
+    return (
+        vectors.detach().double() @ random_numbers(0, vectors.shape[-1]).to(vectors.device)
+    ).cpu()
+
+
+@cache
+def random_numbers(seed: int, count: int) -> Tensor:
+    """Return random numbers (count, n), n being the size of a sketch."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, SKETCH, generator=generator, dtype=torch.float64)

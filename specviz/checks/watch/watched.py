@@ -4,8 +4,8 @@ Contract: hooks on two models for the time of a `with` block, and a report on wh
 is assumed of the decoder but that it calls the models. Not known here: how it works.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
@@ -36,7 +36,15 @@ from specviz.checks.watch.capture import (
     windowed_layers,
 )
 from specviz.checks.watch.costs import find_costs
+from specviz.checks.watch.drafter import (
+    KINDS,
+    CapturedDrafting,
+    DrafterCapture,
+    found_while_open,
+)
+from specviz.checks.watch.drafting import Drafting
 from specviz.checks.watch.drafts import DraftFollower
+from specviz.checks.watch.due import truth_of
 from specviz.checks.watch.fed import fed_before, fed_behind
 from specviz.checks.watch.follow import TargetFollower
 from specviz.checks.watch.inputs import Inputs
@@ -59,6 +67,7 @@ FLOOR = 1e-5  # of a difference of log-probabilities that is real, in float32
 LEAST_TEXTS = 4  # in which noise is measured, or one batch
 SAMPLED = 2  # how much larger the noise of all queries may be than that of a sample
 LEAST_ULPS = 2  # one unit in the last place of a logit from 2 to 4, in any dtype
+MTP = "mtp"  # in the place of a draft: the MTP layers that are made in the block
 CHOSEN = ("acceptance", "bonus", "budget")  # rules of which tokens a text has
 
 
@@ -67,7 +76,8 @@ class Watched:
     """What was seen of a decoder.
 
     Attributes:
-        target, draft: the models.
+        target, draft: the models; no draft if a drafter reads the target's hidden states.
+        drafter: that one, if there is one.
         tokenizer: for prompts and outputs that are texts; None if all are token ids.
         forwards: all forwards of both models, in the order of the calls.
         ignored: for each call of the target's `generate`, what it applied and specviz does not.
@@ -80,6 +90,7 @@ class Watched:
     forwards: list[CapturedForward] = field(default_factory=list, repr=False)
     ignored: list[dict[str, Any]] = field(default_factory=list, repr=False)
     settings: Settings = field(default_factory=Settings, repr=False)
+    drafter: PreTrainedModel | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         return f"Watched({len(self.forwards)} forwards)"
@@ -247,11 +258,12 @@ class Watched:
             faults, ties, wrong = _judged(forwards_alone, requests, readings)
             faults = faults if is_known else []
         trace, why_none = self._trace(follower, drafts, eos)
+        drafting = self._drafting(requests, {fault.request for fault in faults})
         return WatchReport(
             requests=requests,
             faults=faults,
             ties=ties,
-            costs=find_costs(requests, drafts.faults, judge.rounds, wrong),
+            costs=find_costs(requests, drafts.faults, judge.rounds, wrong, drafting),
             tolerance=judge.tolerance,
             rounds=judge.rounds,
             record=trace,
@@ -261,6 +273,26 @@ class Watched:
             notes=notes_on(self.forwards, follower.forks, borrows),
             wrong=wrong,
         )
+
+    @torch.inference_mode()
+    def _drafting(
+        self, requests: Sequence[WatchedRequest], wrong: Collection[int]
+    ) -> Drafting | None:
+        """Judge a drafter that reads hidden states, where the target itself is right."""
+        calls = [each for each in self.forwards if isinstance(each, CapturedDrafting)]
+        if self.drafter is None or not calls:
+            return None
+        fed = torch.cat([each.tokens.flatten().cpu() for each in self._of("target")])
+        ids = {*fed.tolist(), *(token for request in requests for token in request.tokens)}
+        ids.add(getattr(self.drafter.config, "mask_token_id", 0))
+        length = 2 * max(len(request.tokens) for request in requests) + 64
+        block = max(each.block for each in calls)
+        truth = truth_of(self.drafter, self.target, block, length)
+        eps = torch.finfo(self.target.dtype).eps
+        drafting = Drafting(truth, requests, calls, sorted(ids), eps)
+        for number in set(range(len(requests))) - set(wrong):
+            drafting.judge(number)
+        return drafting
 
     def _without(
         self,
@@ -440,7 +472,7 @@ def eos_of(model: PreTrainedModel) -> list[int]:
 
 def watch(
     target: PreTrainedModel,
-    draft: PreTrainedModel | None = None,
+    draft: PreTrainedModel | str | None = None,
     *,
     tokenizer: Any = None,
     logits_processor: LogitsProcessor | Sequence[LogitsProcessor] | None = None,
@@ -461,7 +493,8 @@ def watch(
 
     Args:
         target: the model that verifies, a causal LM of transformers.
-        draft: the model that drafts; None if there is none.
+        draft: the model that drafts: a causal LM, an `MtpModel` or a `MuseGlimmerAssistantModel`.
+            "mtp" for the MTP layers that `generate(use_mtp=True)` loads; None if there is none.
         tokenizer: for prompts and outputs that are texts, and for stop strings.
         logits_processor, stop, generation_config: what the decoder applies, as in
             `specviz.generate`. Its tokens are judged by the processed scores of their own rows.
@@ -470,7 +503,8 @@ def watch(
         ValueError: a model cannot be watched, for instance because it is compiled; or a setting
             cannot be used.
     """
-    check_models(target, draft, tokenizer)
+    is_drafter = isinstance(draft, KINDS)
+    check_models(target, None if is_drafter or draft == MTP else draft, tokenizer)
     settings = make_settings(
         target,
         tokenizer,
@@ -479,23 +513,36 @@ def watch(
         stop=stop,
         generation_config=generation_config,
     )
-    return _watching(Watched(target, draft, tokenizer, settings=settings))
+    causal = None if is_drafter or isinstance(draft, str) else draft
+    watched = Watched(target, causal, tokenizer, settings=settings)
+    watched.drafter = draft if isinstance(draft, KINDS) else None
+    return _watching(watched, finds=draft == MTP)
 
 
 @contextmanager
-def _watching(watched: Watched) -> Iterator[Watched]:
+def _watching(watched: Watched, *, finds: bool) -> Iterator[Watched]:
+    """Hook the models; `finds`: also the MTP layers of the target that are made in the block."""
     lock = Lock()
     captures = [Capture(watched.target, "target", watched.forwards, lock)]
     if watched.draft is not None:
         captures.append(Capture(watched.draft, "draft", watched.forwards, lock))
+    if watched.drafter is not None:
+        captures.append(DrafterCapture(watched.drafter, watched.forwards, lock))
     reader = AttentionReader(captures)
+
+    def found(model: PreTrainedModel) -> None:
+        watched.drafter = model
+        captures.append(DrafterCapture(model, watched.forwards, lock))
+        captures[-1].open(before=reader.renew)
+
     reader.open()
     let_go = ReadGenerate.share(watched.target, "generate", watched.ignored.append)
     try:
         for capture in captures:
             # A decoder may register an attention function of its own at any time.
             capture.open(before=reader.renew)
-        yield watched
+        with found_while_open(watched.target, found) if finds else ExitStack():
+            yield watched
     finally:
         let_go()
         for capture in captures:

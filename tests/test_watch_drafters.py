@@ -1,0 +1,114 @@
+"""Watched decoders that draft from the target's hidden states: with MTP layers, and with DFlash."""
+
+from typing import Any
+
+import pytest
+import tiny_drafters
+from decoder_work import watched
+from decoders import dflash, mtp
+from decoders.base import Decoder
+from tiny_drafters import NEW_TOKENS, PROMPTS, dflash_of, mtp_of, target_of, texts_of, written_by
+from transformers.modeling_layers import MtpModel
+
+import specviz as sv
+
+# Families, and how many MTP layers they have.
+FAMILIES = [("llama", 1), ("glm4_moe", 2), ("deepseek_v3", 3)]
+# {a fault: what the cause says}
+MTP_FAULTS: dict[type[Decoder], str] = {
+    mtp.HiddenOneOff: "has the hidden state at 0 instead of that at 1",
+    mtp.Rejected: "of a rejected draft, instead of that at",
+    mtp.EntriesKept: "and was not read again",
+    mtp.OwnOutputKept: "has what layer 0 gave in an earlier call instead of that at",
+    mtp.FirstDropped: "drafts are verified one place too early",
+    mtp.PositionsDrift: "has position",
+}
+DFLASH_FAULTS: dict[type[Decoder], str] = {
+    dflash.ContextOneOff: "the context at 1, made in forward 1, has the hidden state at 0 instead",
+    dflash.OtherLayer: "that the target has nowhere in these rows",
+    dflash.Causal: "place 1 of the block does not attend to place 2",
+    dflash.PlaceZero: "drafts are verified one place too late",
+    dflash.PositionsOff: "place 0 of the block, made in forward 1, has position 6 instead of 7",
+    dflash.ShortContext: "does not attend to the context at 0",
+}
+
+
+def report_of(case: type[Decoder], family: str, layers: int, drafter: Any, K: int) -> Any:
+    models = target_of(family, layers), drafter
+    seen, outputs = watched(case, models, PROMPTS, K, NEW_TOKENS)
+    assert outputs == texts_of(family, layers)
+    report = seen.audit(PROMPTS, outputs, max_new_tokens=NEW_TOKENS)
+    assert report.verdict.startswith("right: ")
+    return report
+
+
+def drafter_cost(report: Any) -> str:
+    return next((cost.sentence for cost in report.costs if cost.name == "drafter"), "")
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("K", [1, 2, 4])
+@pytest.mark.parametrize("case", [mtp.Mtp, mtp.LeftPadded])
+@pytest.mark.parametrize(("family", "layers"), FAMILIES)
+def test_right_mtp_decoders_are_right(
+    case: type[Decoder], family: str, layers: int, K: int
+) -> None:
+    report = report_of(case, family, layers, mtp_of(family, layers), K)
+    assert report.costs == []
+    assert report.notes == []
+    assert report.tokens_per_round > 1.2, "some drafts are accepted, and some are not"
+
+
+@pytest.mark.parametrize("case", MTP_FAULTS)
+def test_faults_of_mtp_decoders_are_named(case: type[Decoder]) -> None:
+    layers = 1 if case is mtp.OwnOutputKept else 2
+    family = dict(map(reversed, FAMILIES))[layers]
+    report = report_of(case, family, layers, mtp_of(family, layers), 4)
+    assert MTP_FAULTS[case] in drafter_cost(report), report
+
+
+@pytest.mark.parametrize("K", [2, tiny_drafters.BLOCK - 1])
+@pytest.mark.parametrize("family", ["llama", "glm4_moe"])
+def test_right_dflash_decoders_are_right(family: str, K: int) -> None:
+    report = report_of(dflash.DFlash, family, 1, dflash_of(family), K)
+    assert report.costs == []
+    assert report.notes == []
+
+
+@pytest.mark.parametrize("case", DFLASH_FAULTS)
+def test_faults_of_dflash_decoders_are_named(case: type[Decoder]) -> None:
+    report = report_of(case, "llama", 1, dflash_of("llama"), tiny_drafters.BLOCK - 1)
+    assert DFLASH_FAULTS[case] in drafter_cost(report), report
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("follow", [True, False])
+@pytest.mark.parametrize(("family", "layers"), FAMILIES)
+def test_generate_with_mtp_layers_is_right(
+    family: str, layers: int, follow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = target_of(family, layers)
+    monkeypatch.setattr(
+        MtpModel, "from_pretrained", lambda *_, **__: mtp_of(family, layers)
+    )  # which a checkpoint has
+    with sv.watch(target, "mtp" if follow else None) as seen:
+        outputs = [written_by(target, prompt, use_mtp=True) for prompt in PROMPTS]
+    report = seen.audit(PROMPTS, outputs)
+    assert report.verdict.startswith("right: ")
+    assert report.costs == []
+    calls = [forward for forward in seen.forwards if forward.model == "drafter"]
+    assert bool(calls) == follow
+
+
+@pytest.mark.parametrize("follow", [True, False])
+@pytest.mark.parametrize("family", ["llama", "lfm2"])
+def test_generate_with_dflash_is_right(family: str, follow: bool) -> None:
+    target, drafter = target_of(family, 1), dflash_of(family)
+    with sv.watch(target, drafter if follow else None) as seen:
+        outputs = [
+            written_by(target, prompt, assistant_model=drafter, speculation_type="dflash")
+            for prompt in PROMPTS
+        ]
+    report = seen.audit(PROMPTS, outputs)
+    assert report.verdict.startswith("right: ")
+    assert report.costs == []
