@@ -100,7 +100,10 @@ def _layer(mtp: Any, number: int, tokens: Tensor, hidden: Tensor, positions: Ten
     rotary = None
     if mtp.rotary_emb is not None:
         more = {"layer_type": types[number]} if getattr(mtp, "has_per_layer_rope", False) else {}
-        rotary = mtp.rotary_emb(embedded, position_ids=positions, **more)
+        by_axis = positions
+        if hasattr(mtp.rotary_emb, "mrope_section"):
+            by_axis = positions.expand(3, -1, -1)
+        rotary = mtp.rotary_emb(embedded, position_ids=by_axis, **more)
     out = mtp.layers[number](
         embedded,
         hidden,

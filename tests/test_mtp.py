@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from conftest import check_refusal, generate, make_pair
 from families import as_float64, prompts
 from from_nothing import check_drafts
+from packaging.version import Version
 from safetensors.torch import load_file, save_file
 from tiny_models import EOS, tiny_model
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -120,6 +122,10 @@ def write_checkpoint(target: PreTrainedModel, head: Any, folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
+@pytest.mark.skipif(
+    Version(transformers.__version__) < Version("5.23"),
+    reason="earlier releases of transformers read other layouts of MTP layers",
+)
 @pytest.mark.parametrize("family", ["qwen3_5_text", "exaone_moe"])
 def test_layers_are_read_from_the_targets_own_checkpoint(family, tmp_path):
     made = tiny_model(family)

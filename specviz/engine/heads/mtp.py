@@ -74,7 +74,10 @@ class MtpHead(DraftHead):
         rotary = None
         if mtp.rotary_emb is not None:
             more = {"layer_type": types[layer]} if getattr(mtp, "has_per_layer_rope", False) else {}
-            rotary = mtp.rotary_emb(embedded, position_ids=position_ids, **more)
+            positions = position_ids
+            if hasattr(mtp.rotary_emb, "mrope_section"):  # of a text, the same in all directions
+                positions = position_ids.expand(3, -1, -1)
+            rotary = mtp.rotary_emb(embedded, position_ids=positions, **more)
         hidden = self.layers[layer](
             embedded,
             features,
