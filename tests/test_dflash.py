@@ -9,6 +9,7 @@ import torch
 from conftest import check_refusal, generate, make_pair
 from families import prompts
 from from_nothing import check_drafts
+from test_draft_length import Forced
 from tiny_models import EOS, tiny_model
 
 import specviz as sv
@@ -66,8 +67,8 @@ def test_windows_reach_as_far_ahead_as_back(width):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_records_hold_and_say_what_each_entry_was_made_from(strategy):
     pair = pair_of("llama", 6)
-    result = generate(pair, prompts(), drafter="dflash", strategy=strategy, record=True, **RUN)
-    trace = result.trace
+    options = RUN | {"num_draft_tokens": Forced([K, 0, 2, 1]), "strategy": strategy}
+    trace = generate(pair, prompts(), drafter="dflash", record=True, **options).trace
     assert not sv.check_invariants(trace, deep=True, pair=pair)
     reads, feeds = feature_reads(trace), trace.feeds
     drafting = (feeds["model"] == 1) & (feeds["phase"] == 1)

@@ -83,6 +83,8 @@ def _all_are_fed(t: RoundTable, model: int, fed: Array, due: Array, drafts: Arra
         is_tree = t.branches.is_tree[:, None]
         wanted = np.where(is_tree, has_children, wanted)
         fed = fed & (~is_tree | has_children)
+    if model == _DRAFT_MODEL and t.trace.meta.get("draft_kv") == "masks":
+        fed = fed & wanted  # a block is as long as it is, however few drafts are taken from it
     if model == _DRAFT_MODEL and "missing" in t.trace.meta:
         # The decoder of a log may read its last draft at once, so that both caches have the same.
         fed = fed & (column != drafts[:, None] + 1)

@@ -150,8 +150,15 @@ class DFlashDrafter(HeadDrafter):
         whole = feed.visible[:, -1:].expand(-1, length, -1)
         visible = torch.cat([feed.visible[:, :-length], whole], 1)
         logits = cache.forward(replace(feed, visible=visible)).logits[:, :num_draft_tokens].float()
-        chosen = [choose(state, logits[:, j], j) for j in range(num_draft_tokens)]
-        return Draft(torch.stack(chosen, 1), logits)
+        chosen: list[Tensor] = []  # (b, 1) each
+        steps = []
+        for j in range(num_draft_tokens):
+            step = logits[:, j]
+            if state.processors is not None:
+                step = state.processors.next(state.batch, chosen, step)
+            chosen.append(choose(state, step, j)[:, None])
+            steps.append(step)
+        return Draft(torch.cat(chosen, 1), torch.stack(steps, 1))
 
 
 @dataclass(frozen=True)
