@@ -37,6 +37,7 @@ from tables import markdown
 
 import specviz as sv
 from specviz.engine.heads.files import fingerprint
+from specviz.engine.heads.settings import LAST
 from specviz.record.schema import Array
 from specviz.util.files import make_folder, write
 from specviz.zoo.heads.export import export_head
@@ -61,8 +62,10 @@ from specviz.zoo.training import learning_rate_factor, optimisers_for, update
 LENGTH = 512  # tokens in a window
 K = 4  # drafts a round
 DEPTH = 8  # of the chains in which a head is measured, where it has no limit
-# Steps of 2048 tokens: five to thirty minutes a head on one CPU core.
-SHIPPED = {"medusa": 1500, "clover": 2400, "eagle3": 3000}
+# Steps of 2048 tokens: twenty to sixty minutes a head on one CPU core.
+SHIPPED = {"medusa": 1500, "clover": 2400, "eagle3": 3000, "mtp": 1800, "dflash": 1700}
+# Settings of shipped heads that differ from their kinds' own.
+CHANGES = {"dflash": {"layers": (1, 6, 10, LAST), "num_layers": 3, "intermediate_size": 144}}
 EQUAL = {"eagle3": 228, "clover": 308, "medusa": 410}  # two minutes of one core
 
 
@@ -94,7 +97,8 @@ def train_heads(steps: Mapping[str, int], out: Path, count: int = 4096) -> Path:
     weights = out / "weights" / "heads"
     rows, unrolls = [], []
     for kind, number in steps.items():
-        found = train_head(kind, pair.target, windows, work, plan=HeadPlan(number), texts=texts)
+        given = {"plan": HeadPlan(number), "texts": texts, **CHANGES.get(kind, {})}
+        found = train_head(kind, pair.target, windows, work, **given)
         head, last = found.head, found.history[-1]
         head.training_s = sum(entry["seconds"] for entry in found.history)
         export_head(head, weights / kind)
