@@ -388,7 +388,9 @@ CARD = """# Draft heads of the embedded target
 
 Small modules that draft for the embedded target from its own hidden states. They use its embedding
 and its LM head, and are of no use with another model: `target` in `config.json` is the fingerprint
-of the one that they belong to.
+of the one that they belong to. mtp is a layer of transformers' `MtpModel`, which drafts all tokens
+one after the other. dflash is transformers' `MuseGlimmerAssistantModel`, in a folder that its
+`from_pretrained` loads; it drafts four tokens in one forward.
 
 - **Data**: {tokens:.2f}M tokens in windows of 512, {greedy:.0%} greedy continuations by the target
   of training prompts, {sampled:.0%} sampled at a temperature of 0.8, {corpus:.0%} of the corpus
@@ -404,9 +406,9 @@ of the one that they belong to.
 
 Measured on the stored weights, in float32, on the target's greedy texts after the 32 bundled
 prompts (128 new tokens each, from held-out files), {K} drafts a round. The length is new tokens a
-round, bonus included. Top-1 and top-5 are shares of positions, given the true tokens before.
-Minutes are wall time of training alone, on a machine that did other work as well. Heads of
-different numbers of tokens say little about their kinds.
+round, bonus included. Top-1 and top-5 are shares of positions, given the true tokens before, of
+which dflash sees none behind the pending one. Minutes are wall time of training alone, on a machine
+that did other work as well. Heads of different numbers of tokens say little about their kinds.
 
 {figures}
 """
