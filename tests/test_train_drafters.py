@@ -57,6 +57,11 @@ def test_chains_of_an_mtp_layer_are_those_of_its_model():
             states = torch.cat([states, output.hidden[:, place, None]], 1)
 
 
+def test_several_mtp_layers_are_refused():
+    with pytest.raises(ValueError, match="num_layers=1"):
+        chains_of(build_head("mtp", target(), num_layers=2))
+
+
 def test_blocks_of_a_dflash_drafter_are_those_of_its_model():
     head = build_head("dflash", target(), **DFLASH)
     tokens, features, chains = chains_of(head)

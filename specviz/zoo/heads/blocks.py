@@ -7,13 +7,26 @@ from transformers.modeling_layers import MtpLayer
 from specviz.engine.heads import DFlashHead, MtpHead
 from specviz.engine.heads.modules import HeadOutput
 
+# What the block of an MTP layer is made of, where a target's layers are like Llama's.
+_PARTS = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+
 
 class MtpEntries:
-    """Entries of an MTP layer for `Chains`, which takes what the layer's block reads as states."""
+    """Entries of an MTP layer for `Chains`, which takes what the layer's block reads as states.
+
+    Raises:
+        ValueError: the head has several layers, or its block is not like a layer of Llama.
+    """
 
     def __init__(self, head: MtpHead) -> None:
         layer = head.layers[0]
         assert isinstance(layer, MtpLayer)
+        parts = {name for name, _ in layer.mtp_block.named_children()}
+        if len(head.layers) > 1 or parts != _PARTS:
+            raise ValueError(
+                f"an mtp head must be one layer like Llama's, got {len(head.layers)} of "
+                f"{type(layer.mtp_block).__name__}; pass num_layers=1, or another kind of head"
+            )
         self.layer = layer
         self.rotary = head._mtp[0].rotary_emb
         self.self_attn = layer.mtp_block.self_attn
