@@ -161,7 +161,7 @@ def test_a_checkpoint_without_such_layers_is_refused(tmp_path):
     )
 
 
-@pytest.mark.parametrize("family", ["inkling_text", "longcat_flash", "gpt2"])
+@pytest.mark.parametrize("family", ["inkling_text", "longcat_flash", "gpt2", "zamba2"])
 def test_layers_that_cannot_be_kept_are_refused(family):
     target = make_pair("gpt2").target if family == "gpt2" else tiny_model(family)
     check_refusal(lambda: build_head("mtp", target), f"target={type(target).__name__} has ")
