@@ -20,7 +20,7 @@ from specviz.checks.watch.prints import bit_print, sketch
 from specviz.checks.watch.requests import WatchedRequest, WatchedRound
 from specviz.record.schema import Array
 
-ROUGH = 0.25  # how far off a hidden state may be in half precision, where another expert is chosen
+ROUGH = 0.5  # how far off a hidden state may be in half precision, where another expert is chosen
 MOST = 0.5  # of a request's drafts are others where their places are wrong
 SHIFTED = 0.9  # of them are then those of the next places
 
@@ -36,10 +36,11 @@ class Drafting:
         forwards: of the drafter, in order.
         ids: all tokens that the drafter may have been given.
         eps: the precision of the models.
+        greedy: whether drafts are the drafter's best tokens; else it is not judged which they are.
 
     Attributes:
         faults: by request, the first one.
-        lost, judged: how many drafts are not those from nothing, of how many.
+        lost, judged: how many drafts are not those from nothing, of how many; 0 if not greedy.
         unseen: how many drafts were verified of which no query was seen.
     """
 
@@ -50,10 +51,12 @@ class Drafting:
         forwards: Sequence[CapturedDrafting],
         ids: Sequence[int],
         eps: float,
+        *,
+        greedy: bool,
     ) -> None:
         self.faults: dict[int, DraftFault] = {}
         self.lost = self.judged = self.unseen = 0
-        self._truth, self._requests, self._eps = truth, requests, eps
+        self._truth, self._requests, self._eps, self._greedy = truth, requests, eps, greedy
         self._entries: dict[int, _Entries] = {}
         marks = bit_print(truth.embeddings(ids)[None, None], 0)[0].tolist()
         names = dict(zip(marks, ids, strict=True))
@@ -77,8 +80,8 @@ class Drafting:
                 self._truth.of(request.tokens, verified.pending, verified.drafts)
             ):
                 query = self._query(calls, due, verified.part.row)
-                is_lost = due.best != verified.drafts[place]
-                judged += 1
+                is_lost = self._greedy and due.best != verified.drafts[place]
+                judged += self._greedy
                 lost += is_lost
                 if query is None:
                     self.unseen += not is_lost
@@ -87,10 +90,10 @@ class Drafting:
                     first = query if cause else None
         if lost > MOST * judged:
             places = self._of_places(request, windows)
-            cause = places or cause
             if places:
-                calls = windows[0][1]
-                first = calls[-1], windows[0][0].part.row, 0
+                cause = places
+                verified, calls = windows[0]
+                first = calls[-1], verified.part.row, 0
         self.lost += lost
         self.judged += judged
         if first is not None:
@@ -138,8 +141,9 @@ class Drafting:
                 held = entries.visible(seen, at, column)
                 # All may be wrong but the tokens, and other rows may have the query's own.
                 tokens = Counter(entries.token[held].tolist()) & Counter(due.tokens.tolist())
-                count = tokens.total() + int(self._matches(entries, held, due).any(0).sum())
-                score = count - len(held), at == row, seen.forward.number
+                alike = self._matches(entries, held, due)
+                count = tokens.total() + min(int(alike.any(axis).sum()) for axis in (0, 1))
+                score = count - 2 * abs(len(held) - len(due.tokens)), at == row, seen.forward.number
                 if best is None or score > best[0]:
                     best = score, (seen, at, column)
         return None if best is None else best[1]
@@ -156,7 +160,7 @@ class Drafting:
         size = due.nan_to_num().norm(dim=1)
         found = off <= self._eps**0.5 * size
         if self._eps > 1e-5 and len(due):
-            found |= (off == off.amin(1, keepdim=True)) & (off <= ROUGH * size)
+            found |= (off <= 2 * off.amin(1, keepdim=True)) & (off <= ROUGH * size)
         same = given.isnan().any(1)[:, None] == due.isnan().any(1)
         return (found & same).numpy()
 
@@ -192,8 +196,10 @@ class Drafting:
     def _of_entry(self, entries: "_Entries", entry: int, due: Due, at: int, number: int) -> str:
         """Say which token or hidden state of an entry is wrong."""
         made = f"{self._named(due, at)}, made in forward {entries.where[entry][0]}, has"
-        if entries.token[entry] != due.tokens[at]:
-            return f"{made} token id {entries.token[entry]} instead of {due.tokens[at]}"
+        token = int(entries.token[entry])
+        if token != due.tokens[at]:
+            given = f"token id {token}" if token >= 0 else "the embedding of no token of this run"
+            return f"{made} {given} instead of {due.tokens[at]}"
         of = "that" if due.depth == 0 else f"the output of layer {due.depth - 1}"
         given = self._of_hidden(entries.hidden[entry], due, number)
         return f"{made} {given} instead of {of} at {at}"
@@ -306,14 +312,18 @@ def _paired(entries: _Entries, held: Array, due: Due, alike: Array) -> dict[int,
 
     def pair(*order: Array) -> dict[int, int]:
         found: dict[int, int] = {}
+        left = set(range(len(held)))
         for able in order:
-            for at in set(due_at) - found.keys():
-                left = set(np.flatnonzero(able[:, at]).tolist()) - set(found.values())
-                if left:
-                    found[at] = max(left, key=lambda i: held[i])
+            for at in (at for at in due_at if at not in found):
+                fit = left.intersection(np.flatnonzero(able[:, at]).tolist())
+                if fit:
+                    found[at] = max(fit, key=lambda i: held[i])
+                    left.discard(found[at])
         return found
 
-    found = pair(alike & (off == shift), alike)
-    if len(found) == len(held) and found.keys() >= set(due_at[due.least :]):
-        return found
-    return pair(alike & (off == 0), np.broadcast_to(off == 0, alike.shape), alike)
+    in_place = alike & (off == 0)
+    for order in ([in_place], [alike & (off == shift)], [in_place, alike]):
+        found = pair(*order)
+        if len(found) == len(held) and found.keys() >= set(due_at[due.least :]):
+            return found
+    return pair(in_place, np.broadcast_to(off == 0, alike.shape), alike)

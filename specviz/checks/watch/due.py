@@ -148,8 +148,8 @@ class MtpTruth(Truth):
     def positions(self, rotation: Tensor, depth: int) -> Tensor:
         count = self._length
         every = torch.arange(count, device=rotation.device)[None]
-        table = torch.cat(self._rotation(rotation[:1, :1], every, depth), -1)[0].to(rotation)
-        off, found = torch.cdist(rotation, table).min(-1)
+        table = torch.cat(self._rotation(rotation[:1, :1], every, depth), -1)[0]
+        off, found = torch.cdist(rotation.double(), table.double()).min(-1)
         return torch.where(off < 1e-2, found, -1)
 
     def _rotation(self, given: Tensor, positions: Tensor, depth: int) -> Any:

@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from specviz.checks.watch.capture import CapturedForward
 
 
-def notes_on(forwards: Sequence[CapturedForward], forks: int, borrows: bool) -> list[str]:
+def notes_on(
+    forwards: Sequence[CapturedForward], forks: int, borrows: bool, untold: int = 0
+) -> list[str]:
     """Return what could not be seen, in sentences.
 
     Args:
-        forwards: of both models.
+        forwards: of all models.
         forks: rows that read a request which another row of the forward reads as well.
         borrows: whether drafts of fewer layers read K/V that all layers wrote.
+        untold: how many drafts were verified that no call of the drafter explains.
     """
     notes = []
     if forks:
@@ -27,7 +30,9 @@ def notes_on(forwards: Sequence[CapturedForward], forks: int, borrows: bool) -> 
         notes.append(
             "forwards of fewer layers read K/V that all layers wrote, so drafts are not judged"
         )
-    for model in ("target", "draft"):
+    if untold:
+        notes.append(f"{untold} drafts were verified behind tokens that the drafter did not read")
+    for model in ("target", "draft", "drafter"):
         own = [forward for forward in forwards if forward.model == model]
         unseen = [forward.unseen for forward in own if forward.unseen]
         if unseen:

@@ -258,7 +258,8 @@ class Watched:
             faults, ties, wrong = _judged(forwards_alone, requests, readings)
             faults = faults if is_known else []
         trace, why_none = self._trace(follower, drafts, eos)
-        drafting = self._drafting(requests, {fault.request for fault in faults})
+        drafting = self._drafting(requests, {fault.request for fault in faults}, greedy)
+        untold = 0 if drafting is None or drafting.faults else drafting.unseen
         return WatchReport(
             requests=requests,
             faults=faults,
@@ -270,13 +271,13 @@ class Watched:
             why_no_record=why_none,
             greedy=greedy and not is_unjudged,
             ignored=ignored,
-            notes=notes_on(self.forwards, follower.forks, borrows),
+            notes=notes_on(self.forwards, follower.forks, borrows, untold),
             wrong=wrong,
         )
 
     @torch.inference_mode()
     def _drafting(
-        self, requests: Sequence[WatchedRequest], wrong: Collection[int]
+        self, requests: Sequence[WatchedRequest], wrong: Collection[int], greedy: bool
     ) -> Drafting | None:
         """Judge a drafter that reads hidden states, where the target itself is right."""
         calls = [each for each in self.forwards if isinstance(each, CapturedDrafting)]
@@ -289,7 +290,7 @@ class Watched:
         block = max(each.block for each in calls)
         truth = truth_of(self.drafter, self.target, block, length)
         eps = torch.finfo(self.target.dtype).eps
-        drafting = Drafting(truth, requests, calls, sorted(ids), eps)
+        drafting = Drafting(truth, requests, calls, sorted(ids), eps, greedy=greedy)
         for number in set(range(len(requests))) - set(wrong):
             drafting.judge(number)
         return drafting
