@@ -6,7 +6,8 @@ known here: hooks, and how what is due is computed.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import product
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from specviz.record.schema import Array
 
 ROUGH = 0.5  # how far off a hidden state may be in half precision, where another expert is chosen
 MOST = 0.5  # of a request's drafts are others where their places are wrong
+FAR = 10**9  # the position of K/V that no call left
 SHIFTED = 0.9  # of them are then those of the next places
 
 Query = tuple[SeenForward, int, int]  # forward, row, column
@@ -76,10 +78,12 @@ class Drafting:
         lost = judged = 0
         cause, first = "", None
         for verified, calls in windows:
+            is_next = True  # the drafter gave the draft before, and so has to read it
             for place, due in enumerate(
                 self._truth.of(request.tokens, verified.pending, verified.drafts)
             ):
-                query = self._query(calls, due, verified.part.row)
+                query = self._query(calls, due, verified.part.row, anyhow=is_next)
+                is_next = self._greedy and due.best == verified.drafts[place]
                 is_lost = self._greedy and due.best != verified.drafts[place]
                 judged += self._greedy
                 lost += is_lost
@@ -127,26 +131,51 @@ class Drafting:
         start = max((part.number for part in read if part.number < end), default=-1)
         return [each for each in self._seen if start < each.forward.number < end]
 
-    def _query(self, window: Sequence[SeenForward], due: Due, row: int) -> Query | None:
-        """Return the query of a draft: that of its token which attends to most of what is due."""
-        best: tuple[tuple[int, bool, int], Query] | None = None
-        for seen in window:
-            if self._depths[seen.forward.number] != due.depth:
-                continue
-            entries = self._entries[due.depth]
-            skipped = seen.tokens.shape[1] - seen.forward.queries[1]
-            for at, column in np.argwhere(seen.tokens == due.tokens[due.query]).tolist():
-                if skipped and column - skipped != due.query - (due.tokens < 0).sum():
-                    continue
-                held = entries.visible(seen, at, column)
-                # All may be wrong but the tokens, and other rows may have the query's own.
-                tokens = Counter(entries.token[held].tolist()) & Counter(due.tokens.tolist())
-                alike = self._matches(entries, held, due)
-                count = tokens.total() + min(int(alike.any(axis).sum()) for axis in (0, 1))
-                score = count - 2 * abs(len(held) - len(due.tokens)), at == row, seen.forward.number
-                if best is None or score > best[0]:
-                    best = score, (seen, at, column)
-        return None if best is None else best[1]
+    def _query(
+        self, window: Sequence[SeenForward], due: Due, row: int, *, anyhow: bool
+    ) -> Query | None:
+        """Return the query of a draft: that of its token which attends to most of what is due.
+
+        anyhow: whether it is one of another token where there is none of this.
+        """
+        entries = self._entries.get(due.depth)
+        own = [seen for seen in window if self._depths[seen.forward.number] == due.depth]
+        if entries is None or not own:
+            return None
+        for wanted in (due.tokens[due.query], None) if anyhow else (due.tokens[due.query],):
+            places = [
+                (seen, at, column)
+                for seen in own
+                for at, column in self._columns(seen, due)
+                if wanted is None or seen.tokens[at, column] == wanted
+            ]
+            if places:
+                return max(places, key=lambda place: self._score(entries, place, due, row))
+        return None
+
+    def _columns(self, seen: SeenForward, due: Due) -> Iterable[tuple[int, int]]:
+        """Return rows and columns of the queries that may be that of a draft."""
+        rows, count = seen.tokens.shape
+        columns = range(count)
+        if due.is_block:  # whose places are known
+            columns = range(count)[count - seen.forward.queries[1] :]
+            columns = columns[due.query - int((due.tokens < 0).sum()) :][:1]
+        return product(range(rows), columns)
+
+    def _score(
+        self, entries: "_Entries", place: Query, due: Due, row: int
+    ) -> tuple[int, bool, bool, int]:
+        """Return how much of what is due a query attends to, and what tells it from others."""
+        seen, at, column = place
+        held = entries.visible(seen, at, column)
+        tokens = Counter(due.tokens[due.least :].tolist())
+        # All may be wrong but the tokens, and other rows may have the query's own.
+        shared = (tokens & Counter(entries.token[held].tolist())).total()
+        alike = self._matches(entries, held, due)[:, due.least :]
+        shared += min(int(alike.any(axis).sum()) for axis in (0, 1))
+        is_placed = bool(seen.positions[at, column] == due.positions[due.query])
+        size = len(due.tokens) - due.least
+        return shared - 2 * abs(len(held) - size), is_placed, at == row, seen.forward.number
 
     def _matches(self, entries: "_Entries", held: Array, due: Due) -> Array:
         """Return which entries are made of the same token and hidden state, (held, n)."""
@@ -173,17 +202,17 @@ class Drafting:
         whose = self._named(due, due.query)
         for at in range(due.least, len(due.tokens)):
             if at not in found:
+                if (held < 0).any():
+                    whose += " attends to K/V that no call left, and"
                 return f"{whose} does not attend to {self._named(due, at)}"
             entry = held[found[at]]
-            if entry < 0:
-                return f"{self._named(due, at)} is K/V that no call computed"
             if not self._matches(entries, held[[found[at]]], due)[0, at]:
                 cause = self._of_entry(entries, entry, due, at, number)
                 made = entries.where[entry][0]
                 return cause + (", and was not read again" if made < seen.forward.number else "")
         extra = [entry for i, entry in enumerate(held) if i not in found.values()]
         if extra:
-            what = "K/V that no call computed" if extra[0] < 0 else entries.named(extra[0])
+            what = "K/V that no call left" if extra[0] < 0 else entries.named(extra[0])
             return f"{whose} also attends to {what}"
         return self._of_positions(entries, held, found, due)
 
@@ -306,7 +335,7 @@ def _paired(entries: _Entries, held: Array, due: Due, alike: Array) -> dict[int,
         alike: (held, n), which are made of the same token and hidden state. Where these are not
             all, what lies at the right position is paired first.
     """
-    off = entries.position[held][:, None] - due.positions
+    off = np.where(held < 0, FAR, entries.position[held])[:, None] - due.positions
     shift = Counter(off[alike].tolist()).most_common(1)[0][0] if alike.any() else 0
     due_at = range(len(due.tokens))
 

@@ -18,11 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.cache_utils import DFlashCache
 from transformers.modeling_layers import MtpModel
 
 from specviz.checks.watch.prints import sketch
-from specviz.engine.models.compat import SLIDING, read_setting
+from specviz.engine.models.compat import FULL, SLIDING, read_setting
 from specviz.record.schema import Array
 
 
@@ -192,13 +191,15 @@ class DFlashTruth(Truth):
     def choices(self, text: Sequence[int], pending: int, count: int) -> dict[int, int]:
         ids = [text[pending], *[self._drafter.config.mask_token_id] * (self._block - 1)]
         hidden = self.hidden(text)[None, :pending]
-        cache = DFlashCache(config=self._drafter.config)
-        cache.set_previous_accepted_tokens(pending)
+        positions = torch.arange(pending + self._block, device=hidden.device)
+        far = (positions[pending:, None] - positions).abs() > self._drafter.config.sliding_window
+        narrow = torch.zeros(far.shape, dtype=hidden.dtype, device=hidden.device)
+        narrow = narrow.masked_fill(far, torch.finfo(hidden.dtype).min)[None, None]
         left = self._drafter(
             noise_embeds=self.embeddings(ids)[None],
             context_hidden_states=hidden,
-            position_ids=torch.arange(pending + self._block, device=hidden.device)[None],
-            past_key_values=cache,
+            position_ids=positions[None],
+            attention_mask={FULL: None, SLIDING: narrow if far.any() else None},
         ).last_hidden_state[0]
         best = self._target.get_output_embeddings()(left).argmax(-1).tolist()
         return {place - 1: token for place, token in enumerate(best)}
