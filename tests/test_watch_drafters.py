@@ -150,3 +150,12 @@ def test_a_drafter_that_does_not_exist_is_refused() -> None:
     check_refusal(
         lambda: sv.watch(target_of("llama", 1), "dflash"), "draft must be a model", "pass a "
     )
+
+
+def test_a_drafter_that_is_not_called_is_noted() -> None:
+    target = target_of("llama", 1)
+    for drafter in ("mtp", mtp_of("llama", 1), dflash_of("llama")):
+        with sv.watch(target, drafter) as seen:
+            outputs = [written_by(target, prompt) for prompt in PROMPTS]
+        (note,) = seen.audit(PROMPTS, outputs).notes
+        assert note.endswith("so drafts are not judged")

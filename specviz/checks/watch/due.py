@@ -156,6 +156,8 @@ class MtpTruth(Truth):
         model = self._drafter
         if model.rotary_emb is None:
             return None
+        if hasattr(model.rotary_emb, "mrope_section"):  # of a text, the same in all directions
+            positions = positions.expand(3, -1, -1)
         kinds = getattr(model, "has_per_layer_rope", False)
         kind = {"layer_type": model.config.layer_types[depth]} if kinds else {}
         return model.rotary_emb(given, position_ids=positions, **kind)

@@ -10,7 +10,7 @@ from specviz.checks.watch.capture import CapturedForward
 
 
 def notes_on(
-    forwards: Sequence[CapturedForward], forks: int, borrows: bool, untold: int = 0
+    forwards: Sequence[CapturedForward], forks: int, borrows: bool, untold: int, is_idle: bool
 ) -> list[str]:
     """Return what could not be seen, in sentences.
 
@@ -18,7 +18,8 @@ def notes_on(
         forwards: of all models.
         forks: rows that read a request which another row of the forward reads as well.
         borrows: whether drafts of fewer layers read K/V that all layers wrote.
-        untold: how many drafts were verified that no call of the drafter explains.
+        untold: how many drafts were verified behind what no call of a drafter read.
+        is_idle: whether a drafter that reads hidden states was never called.
     """
     notes = []
     if forks:
@@ -29,6 +30,11 @@ def notes_on(
     if borrows:
         notes.append(
             "forwards of fewer layers read K/V that all layers wrote, so drafts are not judged"
+        )
+    if is_idle:
+        notes.append(
+            "neither a layer of the MTP model nor the forward of the DFlash drafter was called, so "
+            "drafts are not judged"
         )
     if untold:
         notes.append(f"{untold} drafts were verified behind tokens that the drafter did not read")
