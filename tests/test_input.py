@@ -87,7 +87,7 @@ BAD_OPTIONS = [
     ),
     (
         {"drafter": "lookahead"},
-        "drafter='lookahead' is unknown; choose one of clover, eagle3, lookup, medusa, "
+        "drafter='lookahead' is unknown; choose one of clover, dflash, eagle3, lookup, medusa, "
         "model, static_tree, synthetic, tree",
     ),
     ({"drafter": 5}, "drafter must be a name or a Drafter, got 5"),
@@ -172,8 +172,8 @@ MAKERS = [
     (lambda: sv.load_prompts(limit=0), "limit must be an int >= 1, got 0"),
     (lambda: sv.strategy(["eqspec"]), "strategy=['eqspec'] is unknown"),
     (lambda: sv.strategy("inplace", valid=False), "strategy 'inplace' takes no option 'valid'"),
-    (lambda: sv.load_pair("a"), "draft=None with 'a' for the other"),
-    (lambda: sv.load_pair(draft="a"), "target=None with 'a' for the other"),
+    (lambda: sv.load_pair("a"), "target='a' is not a local folder"),
+    (lambda: sv.load_pair(draft="a"), "target=None with draft='a'; give a target too"),
     (lambda: sv.load_pair("", ""), "target must be a hub id or a folder, got ''"),
     (lambda: sv.load_prompts("spec-bench"), "source='spec-bench' is unknown"),
     (

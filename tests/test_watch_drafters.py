@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 import tiny_drafters
+import torch
+from conftest import check_refusal
 from decoder_work import watched
 from decoders import dflash, mtp
 from decoders.base import Decoder
@@ -46,9 +48,9 @@ def drafter_cost(report: Any) -> str:
     return next((cost.sentence for cost in report.costs if cost.name == "drafter"), "")
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("K", [1, 2, 4])
-@pytest.mark.parametrize("case", [mtp.Mtp, mtp.LeftPadded])
+@pytest.mark.parametrize("case", [mtp.Mtp, mtp.LeftPadded, mtp.Refilled])
 @pytest.mark.parametrize(("family", "layers"), FAMILIES)
 def test_right_mtp_decoders_are_right(
     case: type[Decoder], family: str, layers: int, K: int
@@ -112,3 +114,48 @@ def test_generate_with_dflash_is_right(family: str, follow: bool) -> None:
     report = seen.audit(PROMPTS, outputs)
     assert report.verdict.startswith("right: ")
     assert report.costs == []
+
+
+def test_of_drawn_drafts_the_inputs_are_judged() -> None:
+    class DrawnOneOff(mtp.HiddenOneOff, mtp.Sampled):
+        pass
+
+    Decoder.designs.remove(DrawnOneOff)
+    models = target_of("glm4_moe", 2), mtp_of("glm4_moe", 2)
+    for case in (mtp.Sampled, DrawnOneOff):
+        seen, outputs = watched(case, models, PROMPTS, 3, NEW_TOKENS)
+        report = seen.audit(PROMPTS, outputs, greedy=False)
+        assert report.verdict.startswith("right, as far as the forwards of 4 texts go")
+        assert ("instead of that at 1" in drafter_cost(report)) == (case is DrawnOneOff)
+
+
+@pytest.mark.parametrize("case", [mtp.Sampled, mtp.MatchesBest])
+def test_drafts_that_are_compared_with_the_best_token_change_the_distribution(case: Any) -> None:
+    target = sv.tiny_pair().target
+    target.config.num_mtp_layers = 1
+    torch.manual_seed(0)
+    drafter = MtpModel(target, 1).eval()
+
+    def decode(target: Any, _: Any, prompts: Any, seed: int, count: int) -> Any:
+        return case.decode(target, drafter, prompts, 2, count, temperature=0.8, seed=seed)
+
+    report = sv.audit_sampling(
+        decode, target, temperature=0.8, prompts=[[1, 4, 4]] * 8, runs=60, causes=False,
+        progress=False,
+    )  # fmt: skip
+    assert report.is_right == (case is mtp.Sampled), report
+
+
+def test_a_drafter_that_does_not_exist_is_refused() -> None:
+    check_refusal(
+        lambda: sv.watch(target_of("llama", 1), "dflash"), "draft must be a model", "pass a "
+    )
+
+
+def test_a_drafter_that_is_not_called_is_noted() -> None:
+    target = target_of("llama", 1)
+    for drafter in ("mtp", mtp_of("llama", 1), dflash_of("llama")):
+        with sv.watch(target, drafter) as seen:
+            outputs = [written_by(target, prompt) for prompt in PROMPTS]
+        (note,) = seen.audit(PROMPTS, outputs).notes
+        assert note.endswith("so drafts are not judged")

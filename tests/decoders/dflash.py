@@ -26,7 +26,7 @@ class DFlash(Hidden):
         ids = torch.full(block.shape, config.mask_token_id)
         ids[:, 0] = torch.tensor([row[-1] for row in self.rows])
         slots = torch.cat([at, block], 1)
-        self.draft_cache.rows, self.draft_cache.slots = torch.tensor(self.requests), slots
+        self.draft_cache.rows, self.draft_cache.slots = torch.tensor(self.places()), slots
         mask = self.seen(ends, block)[:, None]
         left = self.draft(
             noise_embeds=self.target.get_input_embeddings()(ids),

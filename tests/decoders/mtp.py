@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .base import Batch, Tokens
+from .sampling import Sampling
 
 
 class Slabs:
@@ -43,8 +44,8 @@ class Hidden(Batch):
     `hidden` has of each row the hidden states of all tokens but the pending one, (tokens, size).
     """
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
         self.gains: dict[int, int] = {}  # tokens that rows gained in the round before
         self.gained = 0  # the most of them
 
@@ -53,6 +54,10 @@ class Hidden(Batch):
         self.target_cache = Slabs(len(self.rows), self.size)
         self.draft_cache = Slabs(len(self.rows), self.size)
         self.hidden: list[torch.Tensor] = []
+
+    def places(self) -> list[int]:
+        """Return the rows' places in the caches."""
+        return self.requests
 
     def propose(self) -> list[Tokens]:
         return self.drafts() if self.hidden else [[] for _ in self.rows]
@@ -70,7 +75,7 @@ class Hidden(Batch):
         width = max(map(len, unread))
         ids = torch.tensor([new + [0] * (width - len(new)) for new in unread])
         slots = torch.tensor(starts)[:, None] + torch.arange(width)
-        self.target_cache.rows, self.target_cache.slots = torch.tensor(self.requests), slots
+        self.target_cache.rows, self.target_cache.slots = torch.tensor(self.places()), slots
         output = self.target(
             ids, attention_mask=self.up_to(slots)[:, None], position_ids=slots,
             past_key_values=self.target_cache, output_hidden_states=True,
@@ -153,7 +158,7 @@ class Mtp(Hidden):
         self, depth: int, ids: torch.Tensor, given: torch.Tensor, at: torch.Tensor
     ) -> torch.Tensor:
         """Feed entries to a layer; return what it gives."""
-        self.draft_cache.rows, self.draft_cache.slots = torch.tensor(self.requests), at
+        self.draft_cache.rows, self.draft_cache.slots = torch.tensor(self.places()), at
         embeds = self.draft.embed_tokens(ids)
         positions = self.positions(depth, at)
         return self.draft.layers[depth](
@@ -185,6 +190,43 @@ class LeftPadded(Mtp):
             position_embeddings=self.draft.rotary_emb(embeds, position_ids=positions),
             attention_mask=mask[:, None], past_key_values=None,
         )  # fmt: skip
+
+
+class Refilled(Mtp):
+    """Right: a prompt is read alone when one of two places is free."""
+
+    def run(self, prompts: list[Tokens]) -> list[Tokens]:
+        self.rows = [list(prompt) for prompt in prompts]
+        self.prefill()
+        self.rows, self.requests, self.place = [], [], dict[int, int]()
+        self.outputs: list[Tokens] = [[] for _ in prompts]
+        waiting = list(range(len(prompts)))
+        while waiting or self.requests:
+            while waiting and len(self.requests) < 2:
+                self.enter(waiting[0], list(prompts[waiting.pop(0)]))
+            self.go_on()
+        return self.outputs
+
+    def enter(self, request: int, prompt: Tokens) -> None:
+        others, gained = (self.rows, self.requests, self.hidden), self.gained
+        self.place[request] = min({0, 1} - set(self.places()))
+        self.rows, self.requests, self.hidden = [prompt], [request], []
+        self.go_on()
+        self.rows, self.requests = others[0] + self.rows, others[1] + self.requests
+        self.hidden = others[2] + self.hidden
+        self.gained = max(gained, self.gained)
+
+    def go_on(self) -> None:
+        new = self.round()
+        self.rows = [row + tokens for row, tokens in zip(self.rows, new, strict=True)]
+        self.align(new)
+        staying = self.commit(self.outputs, new)
+        self.rows = [self.rows[row] for row in staying]
+        self.requests = [self.requests[row] for row in staying]
+        self.leave(staying)
+
+    def places(self) -> list[int]:
+        return [self.place[request] for request in self.requests]
 
 
 class HiddenOneOff(Mtp, rule="caches", affects="speed", model="draft"):
@@ -245,3 +287,26 @@ class PositionsDrift(Mtp, rule="positions", affects="speed", model="draft"):
 
     def positions(self, depth: int, at: torch.Tensor) -> torch.Tensor:
         return super().positions(depth, at) + self.drift
+
+
+class Sampled(Mtp, Sampling):
+    """Right: drafts are drawn from the distributions of MTP layers, and judged by p / q."""
+
+    def round(self) -> list[Tokens]:
+        self.q: list[torch.Tensor] = []
+        drafts = torch.tensor(self.propose())
+        p = self.warp(self.judged(drafts.tolist()))
+        q = torch.stack(self.q, dim=1) if self.q else p[:, :0]
+        return [self.judge(*row) for row in zip(drafts, q, p, strict=True)]
+
+    def choose(self, logits: torch.Tensor) -> Tokens:
+        self.q.append(self.warp(logits))
+        return [self.draw(weights) for weights in self.q[-1]]
+
+
+class MatchesBest(Sampled, rule="acceptance", affects="text"):
+    """A draft is accepted if it is the target's best token, as in greedy decoding."""
+
+    def judge(self, drafts: torch.Tensor, q: torch.Tensor, p: torch.Tensor) -> Tokens:
+        new = self.accept(drafts.tolist(), p.argmax(-1).tolist())
+        return [*new[:-1], self.draw(p[len(new) - 1])]

@@ -51,15 +51,12 @@ def find_costs(
         what = "the draft model reads a wrong context"
         costs.append(_of_drafts("draft cache", what, faults, requests, rounds))
     if drafting is not None and drafting.faults:
-        what = "the text is right, and the drafter is wrong"
+        what = "no text suffers, but drafts are worse than they could be"
         cost = _of_drafts("drafter", what, drafting.faults, requests, rounds)
-        costs.append(
-            replace(
-                cost,
-                sentence=f"{cost.sentence}; {drafting.lost} of "
-                f"{drafting.judged} drafts are not those that it gives when nothing is wrong",
-            )
-        )
+        if drafting.judged:
+            count = f"{drafting.lost} of {drafting.judged} drafts are not what is due"
+            cost = replace(cost, sentence=f"{cost.sentence}; {count}")
+        costs.append(cost)
     costs += [*_shifted(requests), *_twice(requests)]
     idle = sum(len(request.idle) for request in requests)
     if idle:

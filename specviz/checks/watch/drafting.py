@@ -6,7 +6,8 @@ known here: hooks, and how what is due is computed.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import product
 
 import numpy as np
 import torch
@@ -20,8 +21,9 @@ from specviz.checks.watch.prints import bit_print, sketch
 from specviz.checks.watch.requests import WatchedRequest, WatchedRound
 from specviz.record.schema import Array
 
-ROUGH = 0.25  # how far off a hidden state may be in half precision, where another expert is chosen
+ROUGH = 0.5  # how far off a hidden state may be in half precision, where another expert is chosen
 MOST = 0.5  # of a request's drafts are others where their places are wrong
+FAR = 10**9  # the position of K/V that no call left
 SHIFTED = 0.9  # of them are then those of the next places
 
 Query = tuple[SeenForward, int, int]  # forward, row, column
@@ -36,10 +38,11 @@ class Drafting:
         forwards: of the drafter, in order.
         ids: all tokens that the drafter may have been given.
         eps: the precision of the models.
+        greedy: whether drafts are the drafter's best tokens; else it is not judged which they are.
 
     Attributes:
         faults: by request, the first one.
-        lost, judged: how many drafts are not those from nothing, of how many.
+        lost, judged: how many drafts are not those from nothing, of how many; 0 if not greedy.
         unseen: how many drafts were verified of which no query was seen.
     """
 
@@ -50,10 +53,12 @@ class Drafting:
         forwards: Sequence[CapturedDrafting],
         ids: Sequence[int],
         eps: float,
+        *,
+        greedy: bool,
     ) -> None:
         self.faults: dict[int, DraftFault] = {}
         self.lost = self.judged = self.unseen = 0
-        self._truth, self._requests, self._eps = truth, requests, eps
+        self._truth, self._requests, self._eps, self._greedy = truth, requests, eps, greedy
         self._entries: dict[int, _Entries] = {}
         marks = bit_print(truth.embeddings(ids)[None, None], 0)[0].tolist()
         names = dict(zip(marks, ids, strict=True))
@@ -73,12 +78,14 @@ class Drafting:
         lost = judged = 0
         cause, first = "", None
         for verified, calls in windows:
+            is_next = True  # the drafter gave the draft before, and so has to read it
             for place, due in enumerate(
                 self._truth.of(request.tokens, verified.pending, verified.drafts)
             ):
-                query = self._query(calls, due, verified.part.row)
-                is_lost = due.best != verified.drafts[place]
-                judged += 1
+                query = self._query(calls, due, verified.part.row, anyhow=is_next)
+                is_next = self._greedy and due.best == verified.drafts[place]
+                is_lost = self._greedy and due.best != verified.drafts[place]
+                judged += self._greedy
                 lost += is_lost
                 if query is None:
                     self.unseen += not is_lost
@@ -87,10 +94,10 @@ class Drafting:
                     first = query if cause else None
         if lost > MOST * judged:
             places = self._of_places(request, windows)
-            cause = places or cause
             if places:
-                calls = windows[0][1]
-                first = calls[-1], windows[0][0].part.row, 0
+                cause = places
+                verified, calls = windows[0]
+                first = calls[-1], verified.part.row, 0
         self.lost += lost
         self.judged += judged
         if first is not None:
@@ -124,25 +131,51 @@ class Drafting:
         start = max((part.number for part in read if part.number < end), default=-1)
         return [each for each in self._seen if start < each.forward.number < end]
 
-    def _query(self, window: Sequence[SeenForward], due: Due, row: int) -> Query | None:
-        """Return the query of a draft: that of its token which attends to most of what is due."""
-        best: tuple[tuple[int, bool, int], Query] | None = None
-        for seen in window:
-            if self._depths[seen.forward.number] != due.depth:
-                continue
-            entries = self._entries[due.depth]
-            skipped = seen.tokens.shape[1] - seen.forward.queries[1]
-            for at, column in np.argwhere(seen.tokens == due.tokens[due.query]).tolist():
-                if skipped and column - skipped != due.query - (due.tokens < 0).sum():
-                    continue
-                held = entries.visible(seen, at, column)
-                # All may be wrong but the tokens, and other rows may have the query's own.
-                tokens = Counter(entries.token[held].tolist()) & Counter(due.tokens.tolist())
-                count = tokens.total() + int(self._matches(entries, held, due).any(0).sum())
-                score = count - len(held), at == row, seen.forward.number
-                if best is None or score > best[0]:
-                    best = score, (seen, at, column)
-        return None if best is None else best[1]
+    def _query(
+        self, window: Sequence[SeenForward], due: Due, row: int, *, anyhow: bool
+    ) -> Query | None:
+        """Return the query of a draft: that of its token which attends to most of what is due.
+
+        anyhow: whether it is one of another token where there is none of this.
+        """
+        entries = self._entries.get(due.depth)
+        own = [seen for seen in window if self._depths[seen.forward.number] == due.depth]
+        if entries is None or not own:
+            return None
+        for wanted in (due.tokens[due.query], None) if anyhow else (due.tokens[due.query],):
+            places = [
+                (seen, at, column)
+                for seen in own
+                for at, column in self._columns(seen, due)
+                if wanted is None or seen.tokens[at, column] == wanted
+            ]
+            if places:
+                return max(places, key=lambda place: self._score(entries, place, due, row))
+        return None
+
+    def _columns(self, seen: SeenForward, due: Due) -> Iterable[tuple[int, int]]:
+        """Return rows and columns of the queries that may be that of a draft."""
+        rows, count = seen.tokens.shape
+        columns = range(count)
+        if due.is_block:  # whose places are known
+            columns = range(count)[count - seen.forward.queries[1] :]
+            columns = columns[due.query - int((due.tokens < 0).sum()) :][:1]
+        return product(range(rows), columns)
+
+    def _score(
+        self, entries: "_Entries", place: Query, due: Due, row: int
+    ) -> tuple[int, bool, bool, int]:
+        """Return how much of what is due a query attends to, and what tells it from others."""
+        seen, at, column = place
+        held = entries.visible(seen, at, column)
+        tokens = Counter(due.tokens[due.least :].tolist())
+        # All may be wrong but the tokens, and other rows may have the query's own.
+        shared = (tokens & Counter(entries.token[held].tolist())).total()
+        alike = self._matches(entries, held, due)[:, due.least :]
+        shared += min(int(alike.any(axis).sum()) for axis in (0, 1))
+        is_placed = bool(seen.positions[at, column] == due.positions[due.query])
+        size = len(due.tokens) - due.least
+        return shared - 2 * abs(len(held) - size), is_placed, at == row, seen.forward.number
 
     def _matches(self, entries: "_Entries", held: Array, due: Due) -> Array:
         """Return which entries are made of the same token and hidden state, (held, n)."""
@@ -156,7 +189,7 @@ class Drafting:
         size = due.nan_to_num().norm(dim=1)
         found = off <= self._eps**0.5 * size
         if self._eps > 1e-5 and len(due):
-            found |= (off == off.amin(1, keepdim=True)) & (off <= ROUGH * size)
+            found |= (off <= 2 * off.amin(1, keepdim=True)) & (off <= ROUGH * size)
         same = given.isnan().any(1)[:, None] == due.isnan().any(1)
         return (found & same).numpy()
 
@@ -169,17 +202,17 @@ class Drafting:
         whose = self._named(due, due.query)
         for at in range(due.least, len(due.tokens)):
             if at not in found:
+                if (held < 0).any():
+                    whose += " attends to K/V that no call left, and"
                 return f"{whose} does not attend to {self._named(due, at)}"
             entry = held[found[at]]
-            if entry < 0:
-                return f"{self._named(due, at)} is K/V that no call computed"
             if not self._matches(entries, held[[found[at]]], due)[0, at]:
                 cause = self._of_entry(entries, entry, due, at, number)
                 made = entries.where[entry][0]
                 return cause + (", and was not read again" if made < seen.forward.number else "")
         extra = [entry for i, entry in enumerate(held) if i not in found.values()]
         if extra:
-            what = "K/V that no call computed" if extra[0] < 0 else entries.named(extra[0])
+            what = "K/V that no call left" if extra[0] < 0 else entries.named(extra[0])
             return f"{whose} also attends to {what}"
         return self._of_positions(entries, held, found, due)
 
@@ -192,8 +225,10 @@ class Drafting:
     def _of_entry(self, entries: "_Entries", entry: int, due: Due, at: int, number: int) -> str:
         """Say which token or hidden state of an entry is wrong."""
         made = f"{self._named(due, at)}, made in forward {entries.where[entry][0]}, has"
-        if entries.token[entry] != due.tokens[at]:
-            return f"{made} token id {entries.token[entry]} instead of {due.tokens[at]}"
+        token = int(entries.token[entry])
+        if token != due.tokens[at]:
+            given = f"token id {token}" if token >= 0 else "the embedding of no token of this run"
+            return f"{made} {given} instead of {due.tokens[at]}"
         of = "that" if due.depth == 0 else f"the output of layer {due.depth - 1}"
         given = self._of_hidden(entries.hidden[entry], due, number)
         return f"{made} {given} instead of {of} at {at}"
@@ -300,20 +335,24 @@ def _paired(entries: _Entries, held: Array, due: Due, alike: Array) -> dict[int,
         alike: (held, n), which are made of the same token and hidden state. Where these are not
             all, what lies at the right position is paired first.
     """
-    off = entries.position[held][:, None] - due.positions
+    off = np.where(held < 0, FAR, entries.position[held])[:, None] - due.positions
     shift = Counter(off[alike].tolist()).most_common(1)[0][0] if alike.any() else 0
     due_at = range(len(due.tokens))
 
     def pair(*order: Array) -> dict[int, int]:
         found: dict[int, int] = {}
+        left = set(range(len(held)))
         for able in order:
-            for at in set(due_at) - found.keys():
-                left = set(np.flatnonzero(able[:, at]).tolist()) - set(found.values())
-                if left:
-                    found[at] = max(left, key=lambda i: held[i])
+            for at in (at for at in due_at if at not in found):
+                fit = left.intersection(np.flatnonzero(able[:, at]).tolist())
+                if fit:
+                    found[at] = max(fit, key=lambda i: held[i])
+                    left.discard(found[at])
         return found
 
-    found = pair(alike & (off == shift), alike)
-    if len(found) == len(held) and found.keys() >= set(due_at[due.least :]):
-        return found
-    return pair(alike & (off == 0), np.broadcast_to(off == 0, alike.shape), alike)
+    in_place = alike & (off == 0)
+    for order in ([in_place], [alike & (off == shift)], [in_place, alike]):
+        found = pair(*order)
+        if len(found) == len(held) and found.keys() >= set(due_at[due.least :]):
+            return found
+    return pair(in_place, np.broadcast_to(off == 0, alike.shape), alike)

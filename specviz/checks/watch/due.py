@@ -18,11 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.cache_utils import DFlashCache
 from transformers.modeling_layers import MtpModel
 
 from specviz.checks.watch.prints import sketch
-from specviz.engine.models.compat import SLIDING, read_setting
+from specviz.engine.models.compat import FULL, SLIDING, read_setting
 from specviz.record.schema import Array
 
 
@@ -148,8 +147,8 @@ class MtpTruth(Truth):
     def positions(self, rotation: Tensor, depth: int) -> Tensor:
         count = self._length
         every = torch.arange(count, device=rotation.device)[None]
-        table = torch.cat(self._rotation(rotation[:1, :1], every, depth), -1)[0].to(rotation)
-        off, found = torch.cdist(rotation, table).min(-1)
+        table = torch.cat(self._rotation(rotation[:1, :1], every, depth), -1)[0]
+        off, found = torch.cdist(rotation.double(), table.double()).min(-1)
         return torch.where(off < 1e-2, found, -1)
 
     def _rotation(self, given: Tensor, positions: Tensor, depth: int) -> Any:
@@ -157,6 +156,8 @@ class MtpTruth(Truth):
         model = self._drafter
         if model.rotary_emb is None:
             return None
+        if hasattr(model.rotary_emb, "mrope_section"):  # of a text, the same in all directions
+            positions = positions.expand(3, -1, -1)
         kinds = getattr(model, "has_per_layer_rope", False)
         kind = {"layer_type": model.config.layer_types[depth]} if kinds else {}
         return model.rotary_emb(given, position_ids=positions, **kind)
@@ -192,13 +193,15 @@ class DFlashTruth(Truth):
     def choices(self, text: Sequence[int], pending: int, count: int) -> dict[int, int]:
         ids = [text[pending], *[self._drafter.config.mask_token_id] * (self._block - 1)]
         hidden = self.hidden(text)[None, :pending]
-        cache = DFlashCache(config=self._drafter.config)
-        cache.set_previous_accepted_tokens(pending)
+        positions = torch.arange(pending + self._block, device=hidden.device)
+        far = (positions[pending:, None] - positions).abs() > self._drafter.config.sliding_window
+        narrow = torch.zeros(far.shape, dtype=hidden.dtype, device=hidden.device)
+        narrow = narrow.masked_fill(far, torch.finfo(hidden.dtype).min)[None, None]
         left = self._drafter(
             noise_embeds=self.embeddings(ids)[None],
             context_hidden_states=hidden,
-            position_ids=torch.arange(pending + self._block, device=hidden.device)[None],
-            past_key_values=cache,
+            position_ids=positions[None],
+            attention_mask={FULL: None, SLIDING: narrow if far.any() else None},
         ).last_hidden_state[0]
         best = self._target.get_output_embeddings()(left).argmax(-1).tolist()
         return {place - 1: token for place, token in enumerate(best)}

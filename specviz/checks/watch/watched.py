@@ -77,7 +77,7 @@ class Watched:
 
     Attributes:
         target, draft: the models; no draft if a drafter reads the target's hidden states.
-        drafter: that one, if there is one.
+        drafter: that one, if there is one; "mtp" while it has not been found.
         tokenizer: for prompts and outputs that are texts; None if all are token ids.
         forwards: all forwards of both models, in the order of the calls.
         ignored: for each call of the target's `generate`, what it applied and specviz does not.
@@ -90,7 +90,7 @@ class Watched:
     forwards: list[CapturedForward] = field(default_factory=list, repr=False)
     ignored: list[dict[str, Any]] = field(default_factory=list, repr=False)
     settings: Settings = field(default_factory=Settings, repr=False)
-    drafter: PreTrainedModel | None = field(default=None, repr=False)
+    drafter: PreTrainedModel | str | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         return f"Watched({len(self.forwards)} forwards)"
@@ -258,7 +258,9 @@ class Watched:
             faults, ties, wrong = _judged(forwards_alone, requests, readings)
             faults = faults if is_known else []
         trace, why_none = self._trace(follower, drafts, eos)
-        drafting = self._drafting(requests, {fault.request for fault in faults})
+        drafting = self._drafting(requests, {fault.request for fault in faults}, greedy)
+        untold = 0 if drafting is None or drafting.faults else drafting.unseen
+        is_idle = self.drafter is not None and drafting is None
         return WatchReport(
             requests=requests,
             faults=faults,
@@ -270,17 +272,17 @@ class Watched:
             why_no_record=why_none,
             greedy=greedy and not is_unjudged,
             ignored=ignored,
-            notes=notes_on(self.forwards, follower.forks, borrows),
+            notes=notes_on(self.forwards, follower.forks, borrows, untold, is_idle),
             wrong=wrong,
         )
 
     @torch.inference_mode()
     def _drafting(
-        self, requests: Sequence[WatchedRequest], wrong: Collection[int]
+        self, requests: Sequence[WatchedRequest], wrong: Collection[int], greedy: bool
     ) -> Drafting | None:
         """Judge a drafter that reads hidden states, where the target itself is right."""
         calls = [each for each in self.forwards if isinstance(each, CapturedDrafting)]
-        if self.drafter is None or not calls:
+        if not isinstance(self.drafter, PreTrainedModel) or not calls:
             return None
         fed = torch.cat([each.tokens.flatten().cpu() for each in self._of("target")])
         ids = {*fed.tolist(), *(token for request in requests for token in request.tokens)}
@@ -289,7 +291,7 @@ class Watched:
         block = max(each.block for each in calls)
         truth = truth_of(self.drafter, self.target, block, length)
         eps = torch.finfo(self.target.dtype).eps
-        drafting = Drafting(truth, requests, calls, sorted(ids), eps)
+        drafting = Drafting(truth, requests, calls, sorted(ids), eps, greedy=greedy)
         for number in set(range(len(requests))) - set(wrong):
             drafting.judge(number)
         return drafting
@@ -515,18 +517,18 @@ def watch(
     )
     causal = None if is_drafter or isinstance(draft, str) else draft
     watched = Watched(target, causal, tokenizer, settings=settings)
-    watched.drafter = draft if isinstance(draft, KINDS) else None
-    return _watching(watched, finds=draft == MTP)
+    watched.drafter = draft if is_drafter or isinstance(draft, str) else None
+    return _watching(watched)
 
 
 @contextmanager
-def _watching(watched: Watched, *, finds: bool) -> Iterator[Watched]:
-    """Hook the models; `finds`: also the MTP layers of the target that are made in the block."""
+def _watching(watched: Watched) -> Iterator[Watched]:
+    finds = watched.drafter == MTP
     lock = Lock()
     captures = [Capture(watched.target, "target", watched.forwards, lock)]
     if watched.draft is not None:
         captures.append(Capture(watched.draft, "draft", watched.forwards, lock))
-    if watched.drafter is not None:
+    if isinstance(watched.drafter, PreTrainedModel):
         captures.append(DrafterCapture(watched.drafter, watched.forwards, lock))
     reader = AttentionReader(captures)
 
