@@ -88,7 +88,7 @@ BAD_OPTIONS = [
     (
         {"drafter": "lookahead"},
         "drafter='lookahead' is unknown; choose one of clover, dflash, eagle3, lookup, medusa, "
-        "model, static_tree, synthetic, tree",
+        "model, mtp, static_tree, synthetic, tree",
     ),
     ({"drafter": 5}, "drafter must be a name or a Drafter, got 5"),
     ({"sampling": 0.7}, "sampling must be a SamplingParams or None, got 0.7"),
