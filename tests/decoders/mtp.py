@@ -172,16 +172,17 @@ class LeftPadded(Mtp):
     """Right, without a cache of the drafter: all entries are read again, padded on the left."""
 
     def entries(self) -> int:
+        self.depth = -1  # that was run last
         return max(map(len, self.hidden))
 
     def layer(
         self, depth: int, ids: torch.Tensor, given: torch.Tensor, at: torch.Tensor
     ) -> torch.Tensor:
-        if at.shape[1] < self.real.shape[1]:  # the last layer on its own output
+        if depth == self.depth:  # the last layer on its own output
             ids, given = torch.cat([self.ids, ids], 1), torch.cat([self.last, given], 1)
             at = torch.cat([self.at, at], 1)
             self.real = torch.cat([self.real, self.real[:, -1:]], 1)
-        self.ids, self.last, self.at = ids, given, at
+        self.depth, self.ids, self.last, self.at = depth, ids, given, at
         embeds = self.draft.embed_tokens(ids)
         positions = self.positions(depth, at)
         mask = torch.ones(at.shape[1], at.shape[1], dtype=torch.bool).tril() & self.real[:, None]
