@@ -54,7 +54,9 @@ def number(kind: str, strategy: str) -> int:
 def test_the_text_is_the_targets_own(kind, strategy):
     """Each pair of head and strategy with one model class, dtype, batch size and way to choose."""
     n = number(kind, strategy)
-    name = list(CLASSES)[n % len(CLASSES)]
+    # The training of an MTP layer, which the head here has had, knows layers like Llama's.
+    names = ["llama", "qwen3"] if kind == "mtp" else list(CLASSES)
+    name = names[n % len(names)]
     sampled = n % 2 == 1
     dtype = (torch.float32, torch.float64)[n // 2 % 2]
     options = {"strategy": strategy, "batch_size": (1, 3, 8)[n % 3]}
