@@ -512,6 +512,7 @@ def test_the_hybrid_pair_has_states_and_windows_and_writes_the_same_in_a_batch()
     ragged = sv.generate(pair, sv.load_prompts(limit=6), strategy="exspec", batch_size=4, **options)
     assert ragged.tokens == alone.tokens
     assert ragged.summary["mean_acceptance_length"].item() > 2.5
+    check_refusal(lambda: sv.load_pair("hybird"), "target='hybird'", "target='hybrid'")
 
 
 def test_the_embedded_weights_are_small_and_in_safetensors_alone():

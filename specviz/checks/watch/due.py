@@ -9,18 +9,18 @@ layer on its own output. DFlash attends to the hidden states of all tokens befor
 and in both directions to a block: the pending token, and masks.
 """
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.modeling_layers import MtpModel
 
 from specviz.checks.watch.prints import sketch
+from specviz.engine.heads.dflash import plain_embedding
+from specviz.engine.heads.mtp import rotation
 from specviz.engine.models.compat import FULL, SLIDING, read_setting
 from specviz.record.schema import Array
 
@@ -65,11 +65,7 @@ class Truth:
         self._drafter, self._target, self._block = drafter, target, block
         self._length = length
         self._hidden: dict[tuple[int, ...], Tensor] = {}
-        embed = target.get_input_embeddings()
-        if hasattr(embed, "embed_norm"):  # which drafters leave out
-            embed = copy.deepcopy(embed)
-            embed.embed_norm = nn.Identity()
-        self._embed = embed
+        self._embed = plain_embedding(target)
 
     def embeddings(self, ids: Sequence[int]) -> Tensor:
         """Return the embeddings (n, size) of tokens, as drafters are given them."""
@@ -87,7 +83,7 @@ class Truth:
             self._hidden[key] = torch.cat(list(chosen), -1)[0]
         return self._hidden[key]
 
-    def positions(self, rotation: Tensor, depth: int) -> Tensor:
+    def positions(self, applied: Tensor, depth: int) -> Tensor:
         """Return the positions (b, q) of rotations (b, q, size); -1 for none."""
         raise NotImplementedError
 
@@ -137,30 +133,20 @@ class MtpTruth(Truth):
         """Run a layer over all entries (1, n, size) of a row."""
         model = self._drafter
         masks = model.create_masks_for_mtp_layer(depth, embeds, None, positions)
-        rotation = self._rotation(embeds, positions, depth)
+        angles = rotation(model, embeds, positions, depth)
         left: Tensor = model.layers[depth](
-            embeds, hidden, position_embeddings=rotation, position_ids=positions,
+            embeds, hidden, position_embeddings=angles, position_ids=positions,
             past_key_values=None, **masks,
         )  # fmt: skip
         return model.shared_post_norm(left) if model.use_shared_post_norm else left
 
-    def positions(self, rotation: Tensor, depth: int) -> Tensor:
-        count = self._length
-        every = torch.arange(count, device=rotation.device)[None]
-        table = torch.cat(self._rotation(rotation[:1, :1], every, depth), -1)[0]
-        off, found = torch.cdist(rotation.double(), table.double()).min(-1)
+    def positions(self, applied: Tensor, depth: int) -> Tensor:
+        every = torch.arange(self._length, device=applied.device)[None]
+        angles = rotation(self._drafter, applied[:1, :1], every, depth)
+        assert angles is not None, "a rotation was applied"
+        table = torch.cat(angles, -1)[0]
+        off, found = torch.cdist(applied.double(), table.double()).min(-1)
         return torch.where(off < 1e-2, found, -1)
-
-    def _rotation(self, given: Tensor, positions: Tensor, depth: int) -> Any:
-        """Return cosines and sines at positions; None if the model has none."""
-        model = self._drafter
-        if model.rotary_emb is None:
-            return None
-        if hasattr(model.rotary_emb, "mrope_section"):  # of a text, the same in all directions
-            positions = positions.expand(3, -1, -1)
-        kinds = getattr(model, "has_per_layer_rope", False)
-        kind = {"layer_type": model.config.layer_types[depth]} if kinds else {}
-        return model.rotary_emb(given, position_ids=positions, **kind)
 
     def _least(self, depth: int, n: int) -> int:
         types = read_setting(self._drafter.config, "layer_types")

@@ -18,7 +18,7 @@ from specviz.engine.heads.modules import DraftHead
 from specviz.engine.heads.mtp import MtpHead
 from specviz.engine.kv.cache import CachedModel, Output
 from specviz.engine.kv.feed import Feed
-from specviz.engine.kv.moves import Move
+from specviz.engine.kv.moves import Move, row_pairs
 from specviz.engine.models.compat import SLIDING, WIDTHS, read_setting
 
 
@@ -187,9 +187,9 @@ class CachedMtp(CachedHead):
 
     def move(self, moves: Sequence[Move]) -> None:
         super().move(moves)
-        pairs = {(each.from_row, each.to_row) for each in moves if each.from_row != each.to_row}
+        pairs = row_pairs(moves)
         if pairs and self._made:
-            from_rows, to_rows = torch.tensor(sorted(pairs), device=self.model.device).T
+            from_rows, to_rows = torch.tensor(pairs, device=self.model.device).T
             for made in self._made:
                 made.values[to_rows] = made.values[from_rows]
 
@@ -216,7 +216,7 @@ class CachedDFlash(CachedHead):
             "attention_mask": self._mask(feed.part(feed.tokens[:, block], block)),
         }
         with self._attending():
-            output = self._call(features=features.clone(), **inputs)
+            output = self._call(features=features, **inputs)
         return Output(output.logits[..., : self.vocabulary], None)
 
     def prefill_with(self, feed: Feed, features: Tensor) -> None:

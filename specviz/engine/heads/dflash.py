@@ -44,14 +44,7 @@ class DFlashHead(DraftHead):
         self.model = MuseGlimmerAssistantModel(config)
 
     def attach(self, target: PreTrainedModel) -> None:
-        super().attach(target)
-        embedding = target.get_input_embeddings()
-        # Where an embedding norms what it looks up, drafters of this kind were trained without.
-        if hasattr(embedding, "embed_norm"):
-            embedding = copy.deepcopy(embedding)
-            embedding.embed_norm = nn.Identity()
-            assert self._target is not None
-            self._target = (embedding, self._target[1])
+        self._target = (plain_embedding(target), target.get_output_embeddings())
 
     @property
     def block_columns(self) -> int:
@@ -108,6 +101,15 @@ class DFlashHead(DraftHead):
             keys = attention.k_norm(attention.k_proj(features).view(by_head).transpose(1, 2))
             values = attention.v_proj(features).view(by_head).transpose(1, 2)
             cache.update(apply_rotary_pos_emb(keys, keys, cos, sin)[1], values, number)
+
+
+def plain_embedding(target: PreTrainedModel) -> nn.Embedding:
+    """Return the target's embedding without a norm of what it looks up, as drafters read it."""
+    embedding = target.get_input_embeddings()
+    if hasattr(embedding, "embed_norm"):
+        embedding = copy.deepcopy(embedding)
+        embedding.embed_norm = nn.Identity()
+    return embedding
 
 
 def dflash_config(settings: HeadSettings, layers: Sequence[int]) -> MuseGlimmerAssistantConfig:

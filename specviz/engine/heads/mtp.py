@@ -71,17 +71,10 @@ class MtpHead(DraftHead):
         if isinstance(attention_mask, dict):
             only = next(iter(attention_mask.values()))
             attention_mask = attention_mask[types[layer]] if types else only
-        rotary = None
-        if mtp.rotary_emb is not None:
-            more = {"layer_type": types[layer]} if getattr(mtp, "has_per_layer_rope", False) else {}
-            positions = position_ids
-            if hasattr(mtp.rotary_emb, "mrope_section"):  # of a text, the same in all directions
-                positions = position_ids.expand(3, -1, -1)
-            rotary = mtp.rotary_emb(embedded, position_ids=positions, **more)
         hidden = self.layers[layer](
             embedded,
             features,
-            position_embeddings=rotary,
+            position_embeddings=rotation(mtp, embedded, position_ids, layer),
             attention_mask=attention_mask,
             position_ids=position_ids,
             **arguments,
@@ -90,6 +83,23 @@ class MtpHead(DraftHead):
             hidden = self.shared_post_norm(hidden)
         kept = hidden[:, hidden.shape[1] - logits_to_keep :]
         return HeadOutput(mtp._project_to_logits(kept), hidden)
+
+
+def rotation(
+    mtp: MtpModel, like: Tensor, position_ids: Tensor, layer: int
+) -> tuple[Tensor, Tensor] | None:
+    """Return cosines and sines at positions (b, q) for a layer; None where there is no rotation.
+
+    like: a tensor of the wanted dtype and device.
+    """
+    if mtp.rotary_emb is None:
+        return None
+    if hasattr(mtp.rotary_emb, "mrope_section"):  # of a text, the same in all directions
+        position_ids = position_ids.expand(3, -1, -1)
+    by_layer = getattr(mtp, "has_per_layer_rope", False)
+    more = {"layer_type": mtp.config.layer_types[layer]} if by_layer else {}
+    cos, sin = mtp.rotary_emb(like, position_ids=position_ids, **more)
+    return cos, sin
 
 
 def count_layers(target: PreTrainedModel) -> int:

@@ -30,7 +30,7 @@ from specviz.engine.kv.attention import (
 from specviz.engine.kv.compiled import CompiledLayers, compiled
 from specviz.engine.kv.feed import Feed
 from specviz.engine.kv.layer_masks import LayerMasks
-from specviz.engine.kv.moves import Move, move
+from specviz.engine.kv.moves import Move, move, row_pairs
 from specviz.engine.kv.packing import Packing, find_packing, is_worth_packing
 from specviz.engine.kv.rowwise import find_rowwise, running_rowwise
 from specviz.engine.kv.rules import reads_at_once
@@ -414,9 +414,7 @@ class CachedModel:
         # One entry for all: the record's replay must read them before it writes any, too.
         self._note(list(moves))
         move(self.slabs, moves)
-        pairs = sorted(
-            {(each.from_row, each.to_row) for each in moves if each.from_row != each.to_row}
-        )
+        pairs = row_pairs(moves)
         if pairs and self._mixers:
             from_rows, to_rows = torch.tensor(pairs, device=self.model.device).T
             self._last[to_rows] = self._last[from_rows]

@@ -24,6 +24,11 @@ class Move(NamedTuple):
     length: int
 
 
+def row_pairs(moves: Sequence[Move]) -> list[tuple[int, int]]:
+    """Return (from, to) of the rows that blocks are moved between, each pair once."""
+    return sorted({(each.from_row, each.to_row) for each in moves if each.from_row != each.to_row})
+
+
 def move_blocks(slabs: Sequence[Tensor], moves: Sequence[Move]) -> None:
     """Copy each block out of each slab into a buffer, and back from there.
 

@@ -6,6 +6,7 @@ The pair may be the embedded one, come from folders or the hub, or be made of tw
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from importlib import resources
 from pathlib import Path
 
@@ -173,17 +174,22 @@ def load_pair(
         ImportError: `device_map` without accelerate.
     """
     is_hybrid = draft is None and isinstance(target, str) and target == HYBRID
+    ships = target is None or is_hybrid
     if target is None and draft is not None:
         raise ValueError(
             f"target=None with draft={short(draft)}; give a target too, neither for the embedded "
             "pair, or target='hybrid' alone"
+        )
+    if draft is None and isinstance(target, str) and not ships and _resembles_hybrid(target):
+        raise ValueError(
+            f"target={target!r} is not a folder, and the pair that ships has another name; pass "
+            "target='hybrid', or a hub id as owner/name"
         )
     found_device = None
     if device_map is None:
         found_device = find_device(device)
     else:
         _check_device_map(device_map, device)
-    ships = target is None or is_hybrid
     found_dtype: torch.dtype | str = torch.float32 if ships else "auto"
     if dtype is not None:
         found_dtype = DTYPES[require_choice("dtype", dtype, DTYPES)]
@@ -254,6 +260,10 @@ def _load(
         # Pair checks with the target's tokenizer that only padding differs; check with the draft's.
         check_vocabularies(target_model, draft_model, tokenizers[1])
     return Pair(target_model, draft_model, tokenizers[0])
+
+
+def _resembles_hybrid(name: str) -> bool:
+    return bool(get_close_matches(name, [HYBRID])) and not Path(name).exists()
 
 
 def _describe(model: PreTrainedModel) -> str:
