@@ -116,6 +116,33 @@ def test_generate_with_dflash_is_right(family: str, follow: bool) -> None:
     assert report.costs == []
 
 
+@pytest.mark.parametrize("numbers", [(0, 0, 0, 0), (1, 0, 1, 0, 2, 1)])
+@pytest.mark.parametrize("case", [mtp.Mtp, mtp.Refilled])
+def test_equal_prompts_that_are_read_whole_are_told_apart(
+    case: type[Decoder], numbers: tuple[int, ...]
+) -> None:
+    prompts = [PROMPTS[number] for number in numbers]
+    prompts[-1] = [*prompts[-1], 5, 6]  # and one that begins alike
+    models = target_of("llama", 1), mtp_of("llama", 1)
+    seen, outputs = watched(case, models, prompts, 2, NEW_TOKENS)
+    report = seen.audit(prompts, outputs, max_new_tokens=NEW_TOKENS)
+    assert report.verdict.startswith("right: ")
+    assert report.costs == []
+
+
+@pytest.mark.parametrize("strategy", ["inplace", "exspec"])
+@pytest.mark.parametrize("batch_size", [2, 5])
+def test_a_run_with_a_head_fits_a_record(strategy: str, batch_size: int, embedded: sv.Pair) -> None:
+    """Its prompts are read with logits, and rows are filled up by their last tokens again."""
+    prompts = [embedded.tokenizer(text).input_ids for text in sv.load_prompts(limit=5)]
+    run = {"strategy": strategy, "batch_size": batch_size, "progress": False}
+    with sv.watch(embedded.target) as seen:
+        outputs = sv.generate(embedded, prompts, drafter="mtp", max_new_tokens=16, **run).tokens
+    report = seen.audit(prompts, outputs)
+    assert report.verdict.startswith("right: ")
+    assert not sv.check_invariants(report.trace)
+
+
 def test_of_drawn_drafts_the_inputs_are_judged() -> None:
     class DrawnOneOff(mtp.HiddenOneOff, mtp.Sampled):
         pass

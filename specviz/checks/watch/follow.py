@@ -12,7 +12,13 @@ import numpy as np
 
 from specviz.checks.watch.capture import CapturedForward
 from specviz.checks.watch.hidden import hides_itself, reads_new_prompt
-from specviz.checks.watch.labels import Labels, begins_behind_prefix, context_of, owner_of
+from specviz.checks.watch.labels import (
+    Labels,
+    begins_behind_prefix,
+    context_of,
+    goes_on,
+    owner_of,
+)
 from specviz.checks.watch.origins import Origins, SeenForward
 from specviz.checks.watch.requests import Part, WatchedRequest, WatchedRound, common, conclude
 
@@ -84,7 +90,8 @@ class TargetFollower:
         context = context_of(part, self.labels)
         part.request = owner_of(part, self.labels)
         if self._served[part.request] > 1:
-            part.request = self._waiting(part, {request for request, _ in context})
+            alike = self.labels.alike(part.request, len(context))
+            part.request = self._waiting(part, {*alike, *(request for request, _ in context)})
         elif part.request >= 0:
             part.request = self._of_beginning(part, len(context))
         if part.request >= 0:
@@ -105,10 +112,11 @@ class TargetFollower:
         that it sees, or the one that it served before.
         """
 
-        def likely(number: int) -> tuple[bool, bool, int]:
+        def likely(number: int) -> tuple[bool, bool, bool, int]:
             request = self.requests[number]
             shared = common(part.tokens, request.tokens[request.next_pending :])
-            return shared > 0, request.row == part.row, shared
+            is_served = request.parts[-1].number == part.number  # by another row
+            return shared > 0, not is_served, request.row == part.row, shared
 
         able = [
             number
@@ -123,19 +131,10 @@ class TargetFollower:
 
         Their K/V is equal there, so what a row sees does not tell whose it is.
         """
-
-        def goes_on(number: int) -> bool:
-            request = self.requests[number]
-            is_due = request.next_pending == count and not request.is_done
-            return is_due and request.tokens[count : count + 1] == part.tokens[:1]
-
-        owner = part.request
-        able = [
-            number
-            for number, each in enumerate(self.requests)
-            if each.parts and self.labels.shared(owner, number) >= count and goes_on(number)
-        ]
-        return able[0] if able and not goes_on(owner) else owner
+        if goes_on(part, self.labels, part.request, count):
+            return part.request
+        able = self.labels.alike(part.request, count)
+        return next((i for i in able if goes_on(part, self.labels, i, count)), part.request)
 
     def _fits(self, part: Part) -> bool:
         """Return whether the first token of a part is the request's at its index."""
@@ -186,7 +185,7 @@ class TargetFollower:
 
     def _of_tokens(self, tokens: list[int], row: int) -> int:
         """Return the request whose tokens these are, from the first on; -1 for none."""
-        best, found = (0, False, False, False), -1
+        best, found = (0, False, False, False, False), -1
         for number, request in enumerate(self.requests):
             shared = common(tokens, request.tokens)
             if shared < min(len(tokens), len(request.prompt)):
@@ -194,7 +193,9 @@ class TargetFollower:
             # Of texts that begin alike, one that was read and not gone on with is not read again.
             waits = bool(request.parts) and not request.rounds
             is_free = not request.is_done and not waits
-            score = (shared, is_free, request.row == row, not request.parts)
+            # Nor is one read again from its beginning without the token that its last round gave.
+            advances = is_free and (not request.rounds or shared > request.rounds[-1].pending + 1)
+            score = (shared, advances, is_free, request.row == row, not request.parts)
             if score > best:
                 best, found = score, number
         return found

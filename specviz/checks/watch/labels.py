@@ -49,6 +49,15 @@ class Labels:
             self._shared[pair] = common(*(self.requests[each].prompt for each in pair))
         return self._shared[pair]
 
+    def alike(self, owner: int, count: int) -> list[int]:
+        """Return the requests that begin with the first `count` tokens of the owner."""
+        beginning = self.requests[owner].tokens[:count]
+        return [
+            number
+            for number, request in enumerate(self.requests)
+            if count and request.tokens[:count] == beginning
+        ]
+
 
 def entries_before(part: Part) -> list[int]:
     """Return the tokens of earlier forwards whose K/V the first token of a part sees."""
@@ -83,6 +92,15 @@ def owner_of(part: Part, labels: Labels) -> int:
     return shares.most_common(1)[0][0] if shares else -1
 
 
+def goes_on(part: Part, labels: Labels, number: int, count: int) -> bool:
+    """Return whether a part may be what a request reads next, behind `count` tokens."""
+    request = labels.requests[number]
+    if not request.parts or request.is_done or request.parts[-1].number == part.number:
+        return False
+    is_due = request.next_pending == count
+    return is_due and request.tokens[count : count + 1] == part.tokens[:1]
+
+
 def begins_behind_prefix(
     part: Part, labels: Labels, unread: Sequence[int], due: Callable[[int], Sequence[int]]
 ) -> bool:
@@ -111,8 +129,10 @@ def begins_behind_prefix(
         return False  # it begins a text, and nothing was lost
     parts = labels.requests[owner].parts
     is_read = bool(parts) and parts[-1].number == part.number  # by another row of the forward
-    # The request that wrote the context may simply be going on.
+    # The request that wrote the context may simply be going on, or another one with equal K/V.
     if fits(owner, count) and not is_read:
+        return False
+    if any(goes_on(part, labels, number, count) for number in labels.alike(owner, count)):
         return False
     able = [number for number in unread if labels.shared(owner, number) >= count]
     for number in able:

@@ -73,7 +73,7 @@ class Origins:
         found = self._find(forward.cache, held, entries, slots)
         seen = _seen(forward, slots, held.shape[1])
         positions = tokens if forward.positions is None else forward.positions.cpu().numpy()
-        padding = _padding(forward, seen, slots)
+        padding = _padding(forward, seen, slots) | _repeated(entries, slots)
         return SeenForward(
             forward, tokens, positions, slots, seen, entries, found, padding, held, written
         )
@@ -209,6 +209,14 @@ def _seen(forward: CapturedForward, slots: Array, width: int) -> Array:
         np.put_along_axis(hidden, slots, forward.padding.cpu().numpy(), axis=1)
         causal = causal & ~hidden[:, None]
     return causal
+
+
+def _repeated(entries: Array, slots: Array) -> Array:
+    """Return which tokens fill a rectangle, (b, q): a row's last one again, in its own slot."""
+    repeats = np.zeros(entries.shape, dtype=bool)
+    same = (entries[:, 1:] == entries[:, :-1]) & (slots[:, 1:] == slots[:, :-1])
+    repeats[:, 1:] = np.logical_and.accumulate(same[:, ::-1], axis=1)[:, ::-1]
+    return repeats
 
 
 def _padding(forward: CapturedForward, seen: Array, slots: Array) -> Array:
