@@ -281,9 +281,13 @@ def claims_of_heads() -> Iterator[str]:
     yield f"It is {several(faster)} times as fast at these B"
     table = read("heads").query("strategy == 'inplace' and batch_size == 1").set_index("drafter")
     share = table["draft_ms"] / table["round_ms"]
-    yield f"Drafting takes {share['eagle3']:.0%} of its round at B = 1; {share['model']:.0%} with"
-    yield f"draft model, {share['clover']:.0%} with Clover and {share['medusa']:.0%} with Medusa"
+    yield f"Drafting takes {share['eagle3']:.0%} of its round at B = 1"
+    yield f", and {share['model']:.0%} with the draft model"
+    yield f"**DFlash** drafts in {share['dflash']:.0%} of a round"
     lengths = table["mean_acceptance_length"]
+    fewer = 1 - lengths / lengths["eagle3"]
+    yield f"its layer gains {fewer['mtp']:.0%} fewer tokens"
+    yield f"all drafts, and gains {fewer['dflash']:.0%} fewer"
     yield f"**Clover** gains {1 - lengths['clover'] / lengths['model']:.0%} fewer tokens a round"
     table = read("heads-equal").groupby("drafter")["mean_acceptance_length"].first()
     equal = several(table[["eagle3", "clover", "medusa"]])

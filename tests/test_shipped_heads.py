@@ -46,7 +46,7 @@ def test_a_shipped_head_drafts_for_the_shipped_target(kind, embedded):
 
 
 @pytest.mark.sweep(5)
-@pytest.mark.parametrize("kind", [kind for kind in HEADS if kind != "dflash"])  # a block of four
+@pytest.mark.parametrize("kind", HEADS)
 def test_a_shipped_head_serves_the_default_k(kind, embedded):
     result = sv.generate(embedded, sv.load_prompts(limit=1), drafter=kind, max_new_tokens=16)
     assert result.meta["num_draft_tokens"] == 5

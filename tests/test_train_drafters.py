@@ -15,9 +15,9 @@ from specviz.engine.heads.modules import HeadOutput
 from specviz.zoo.heads import export_head, unroll
 from specviz.zoo.heads.features import target_features
 
-DFLASH = {"layers": (0, 2, LAST), "num_layers": 2}
 STARTS = [1, 2, 7, 11]
 STEPS = 4
+DFLASH = {"layers": (0, 2, LAST), "num_layers": 2, "heads": STEPS}
 WEIGHTS = Path(sv.__file__).parent / "zoo" / "weights" / "heads"
 
 

@@ -117,7 +117,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "heads": {
         "grid": heads(
             strategies=("autoregressive", "inplace", "inplace:compile=true", "hf_assisted"),
-            drafters=("model", "eagle3", "clover", "medusa"),
+            drafters=("model", "eagle3", "mtp", "dflash", "clover", "medusa"),
             repetitions=4,
         ),
         "limit": 16,

@@ -63,9 +63,19 @@ LENGTH = 512  # tokens in a window
 K = 4  # drafts a round
 DEPTH = 8  # of the chains in which a head is measured, where it has no limit
 # Steps of 2048 tokens: twenty to sixty minutes a head on one CPU core.
-SHIPPED = {"medusa": 1500, "clover": 2400, "eagle3": 3000, "mtp": 1800, "dflash": 1500}
-# Settings of shipped heads that differ from their kinds' own.
-CHANGES = {"dflash": {"layers": (1, 6, 10, LAST), "num_layers": 3, "intermediate_size": 144}}
+SHIPPED = {"medusa": 1500, "clover": 2400, "eagle3": 3000, "mtp": 2400, "dflash": 2400}
+# Greedy documents that the target writes for them.
+DOCUMENTS = {"medusa": 4096, "clover": 4096, "eagle3": 4096, "mtp": 2048, "dflash": 2048}
+# Settings of shipped heads that differ from their kinds' own. The mask is an id that no text has.
+CHANGES: dict[str, dict[str, Any]] = {
+    "dflash": {
+        "layers": (1, 6, 10, LAST),
+        "num_layers": 3,
+        "intermediate_size": 144,
+        "heads": 6,
+        "mask_token_id": 1344,
+    }
+}
 EQUAL = {"eagle3": 228, "clover": 308, "medusa": 410}  # two minutes of one core
 
 
@@ -83,21 +93,23 @@ def training_windows(pair: sv.Pair, count: int, work: Path) -> Array:
     return mix_windows(sources, LENGTH)[0]
 
 
-def train_heads(steps: Mapping[str, int], out: Path, count: int = 4096) -> Path:
+def train_heads(steps: Mapping[str, int], documents: Mapping[str, int], out: Path) -> Path:
     """Train heads for the embedded target in `out`, or go on. Return the folder of their weights.
 
     Args:
         steps: of each kind.
-        count: greedy documents that the target writes.
+        documents: greedy ones that the target writes, of each kind.
     """
     work = make_folder(out / "checkpoints")
     pair = sv.load_pair(device="cpu", dtype="float32")
-    windows = training_windows(pair, count, work)
-    texts = greedy_texts(pair, sv.load_prompts(), kept_layers(pair.target))
+    read = {count: training_windows(pair, count, work) for count in {*documents.values()}}
+    layers = (layer for changes in CHANGES.values() for layer in changes["layers"])
+    texts = greedy_texts(pair, sv.load_prompts(), kept_layers(pair.target, tuple(layers)))
     weights = out / "weights" / "heads"
     rows, unrolls = [], []
     for kind, number in steps.items():
         given = {"plan": HeadPlan(number), "texts": texts, **CHANGES.get(kind, {})}
+        windows = read[documents[kind]]
         found = train_head(kind, pair.target, windows, work, **given)
         head, last = found.head, found.history[-1]
         head.training_s = sum(entry["seconds"] for entry in found.history)
@@ -108,6 +120,7 @@ def train_heads(steps: Mapping[str, int], out: Path, count: int = 4096) -> Path:
             "head": kind,
             "parameters": f"{parameters / 1e3:.0f}k",
             "MB": f"{2 * parameters / 1e6:.2f}",
+            "windows": f"{windows.size / 1e6:.2f}M",
             "steps": last["step"],
             "tokens": f"{last['tokens'] / 1e6:.2f}M",
             "minutes": f"{head.training_s / 60:.0f}",
@@ -119,7 +132,7 @@ def train_heads(steps: Mapping[str, int], out: Path, count: int = 4096) -> Path:
         rows.append(row)
         unrolls.append(f"{head.settings.heads or UNROLL} for {kind}")
     text = CARD.format(
-        tokens=windows.size / 1e6, unrolls=", ".join(unrolls), muon=RATES[0], adam=RATES[1], K=K,
+        unrolls=", ".join(unrolls), muon=RATES[0], adam=RATES[1], K=K,
         figures=markdown(pd.DataFrame(rows)), **SHARES,
         **circumstances(f"python figures/make/heads.py, {dict(steps)}", "cpu"),
     )  # fmt: skip
@@ -390,11 +403,12 @@ Small modules that draft for the embedded target from its own hidden states. The
 and its LM head, and are of no use with another model: `target` in `config.json` is the fingerprint
 of the one that they belong to. mtp is a layer of transformers' `MtpModel`, which drafts all tokens
 one after the other. dflash is transformers' `MuseGlimmerAssistantModel`, in a folder that its
-`from_pretrained` loads; it drafts four tokens in one forward.
+`from_pretrained` loads; it drafts six tokens in one forward.
 
-- **Data**: {tokens:.2f}M tokens in windows of 512, {greedy:.0%} greedy continuations by the target
-  of training prompts, {sampled:.0%} sampled at a temperature of 0.8, {corpus:.0%} of the corpus
-  (sources of the Python {python} standard library without the held-out tenth of the files).
+- **Data**: windows of 512 tokens, {greedy:.0%} greedy continuations by the target of training
+  prompts, {sampled:.0%} sampled at a temperature of 0.8, {corpus:.0%} of the corpus (sources of the
+  Python {python} standard library without the held-out tenth of the files). The column `windows`
+  has how many tokens they hold, and `tokens` how many a head has read of them.
 - **Licence**: the corpus is under the Python Software Foundation License 2.0. These weights are
   offered under the same terms.
 - **Command**: `{command}`, {date}, on {device};
@@ -415,9 +429,9 @@ that did other work as well. Heads of different numbers of tokens say little abo
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--train"]:
-        train_heads(SHIPPED, Path(sys.argv[2]))
+        train_heads(SHIPPED, DOCUMENTS, Path(sys.argv[2]))
     elif sys.argv[1:2] == ["--train-equal"]:
-        train_heads(EQUAL, Path(sys.argv[2]), count=1600)
+        train_heads(EQUAL, dict.fromkeys(EQUAL, 1600), Path(sys.argv[2]))
     else:
         whole = {"budget_s": 120.0, "documents": 1600, "contenders": CONTENDERS, "samples": 1000}
         small = {"budget_s": 1.0, "documents": 24, "contenders": CONTENDERS[:2], "samples": 20}

@@ -16,7 +16,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "clover": {"heads": HEADS, "block": True, "gate": "cosine"},
     "eagle3": {},
     "mtp": {},
-    "dflash": {"heads": 4},
+    "dflash": {"heads": HEADS},
 }
 KINDS = tuple(DEFAULTS)
 # How the embedding of the token before enters a head's state; see `Gate`.
