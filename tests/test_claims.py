@@ -304,6 +304,12 @@ def claims_of_heads() -> Iterator[str]:
     yield f"adds {whole - half:.2f} tokens a round where the first added {half - quarter:.2f}"
 
 
+def claims_of_the_notebook_on_heads() -> Iterator[str]:
+    table = read("heads").query("strategy == 'inplace' and batch_size == 1").set_index("drafter")
+    share = table["draft_ms"] / table["round_ms"]
+    yield f"that takes {share['dflash']:.0%} of its round, and {share['model']:.0%} with the draft"
+
+
 def claims_of_memory() -> Iterator[str]:
     least, most = budget("speculative", 35), budget("speculative", 100)
     whole = read("memory").iloc[0]
@@ -407,6 +413,7 @@ CLAIMS: list[tuple[Path, Callable[[], Iterator[str]]]] = [
     (RESULTS, claims_of_memory),
     (RESULTS, claims_of_lanes),
     (RESULTS, claims_of_laws),
+    (ROOT / "notebooks" / "12_heads.ipynb", claims_of_the_notebook_on_heads),
     (ROOT / "docs" / "compare.md", claims_of_compare),
     (ROOT / "docs" / "cost.md", claims_of_cost),
     (ROOT / "README.md", claims_of_readme),
